@@ -1,0 +1,1 @@
+"""Unsupervised learning of visual features by clustering (Caron et al., ECCV 2018)."""

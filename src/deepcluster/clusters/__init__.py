@@ -1,0 +1,1 @@
+"""Matrix -> groups. Knows nothing of images: an array in, labels out."""

@@ -1,0 +1,1 @@
+"""Activations -> the matrix that is clustered."""

@@ -1,0 +1,1 @@
+"""Groups -> a training set."""

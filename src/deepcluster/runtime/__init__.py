@@ -1,0 +1,1 @@
+"""What every room stands on: errors, named randomness, the world of processes, the run folder."""

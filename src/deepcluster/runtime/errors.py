@@ -1,0 +1,91 @@
+"""What can go wrong, each kind with its exit code, and the named warnings about a run's health."""
+
+
+class DeepClusterError(Exception):
+    """One sentence for the user: what happened, to which thing, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(DeepClusterError):
+    """The command cannot be carried out as it was given."""
+
+    exit_code = 2
+
+
+class DataError(DeepClusterError):
+    """The images cannot be used."""
+
+    exit_code = 3
+
+
+class ResumeError(DeepClusterError):
+    """The run folder and the command do not fit together, or a checkpoint cannot be read."""
+
+    exit_code = 4
+
+
+class NumericsError(DeepClusterError):
+    """The numbers carry no information: not finite, or all the same."""
+
+    exit_code = 5
+
+
+class StorageError(DeepClusterError):
+    """No room, or no permission, to write."""
+
+    exit_code = 6
+
+
+class WorldError(DeepClusterError):
+    """Another process of the same run ended or does not agree."""
+
+    exit_code = 7
+
+
+class HealthWarning(UserWarning):
+    """Training goes on, but the user should know; `name` is stable and goes into the journal."""
+
+    name = "health"
+
+
+class DimensionsShrunk(HealthWarning):
+    """The features do not fill the dimensions that were asked for."""
+
+    name = "dimensions-shrunk"
+
+
+class RowsExcluded(HealthWarning):
+    """Some images gave features that are not finite; they sit this epoch out with label -1."""
+
+    name = "rows-excluded"
+
+
+class ClustersShrunk(HealthWarning):
+    """There are fewer distinct rows than clusters asked for."""
+
+    name = "clusters-shrunk"
+
+
+class ManySingletons(HealthWarning):
+    """Power iteration clustering left most images alone."""
+
+    name = "many-singletons"
+
+
+class HeadIsGuessing(HealthWarning):
+    """The loss did not leave ln(k): the head does no better than chance."""
+
+    name = "head-is-guessing"
+
+
+class OneClusterDominates(HealthWarning):
+    """One cluster holds most of the images."""
+
+    name = "one-cluster-dominates"
+
+
+class ImagesEnlarged(HealthWarning):
+    """Some images are smaller than the network's input."""
+
+    name = "images-enlarged"

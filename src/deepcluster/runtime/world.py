@@ -1,0 +1,155 @@
+"""The processes of one run. Alone, every reduction is the identity: one code path for one and many.
+
+Each process keeps its own rows; only sums and labels travel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from deepcluster.runtime.errors import UsageError, WorldError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among `size` processes, and the device it computes on."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes files and speaks to the user."""
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """The part of `count` things, in order, that this process takes."""
+        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The element-wise sum over all processes."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        with _named_failure():
+            dist.all_reduce(total)
+        return total
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up in any process. On the host, so that no GPU has to wait."""
+        return flag if self.size == 1 else bool(self.sum(torch.tensor([int(flag)])))
+
+    def counts(self, count: int) -> list[int]:
+        """Every process's own count, in the order of the ranks."""
+        if self.size == 1:
+            return [count]
+        mine = torch.zeros(self.size, dtype=torch.int64)
+        mine[self.rank] = count
+        return self.sum(mine).tolist()
+
+    def offset(self, count: int) -> int:
+        """The global number of this process's first row, where it has `count` rows."""
+        return sum(self.counts(count)[: self.rank])
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, in the order of the ranks; counts may differ."""
+        if self.size == 1:
+            return rows
+        counts = self.counts(len(rows))
+        padded = rows.new_zeros((max(counts), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in counts]
+        with _named_failure():
+            dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def rows_at(self, rows: Tensor, where: Tensor) -> Tensor:
+        """The rows with the given global numbers, the same in every process."""
+        if self.size == 1:
+            return rows[where.to(rows.device)]
+        here = where.to(rows.device) - self.offset(len(rows))
+        mine = (here >= 0) & (here < len(rows))
+        chosen = rows.new_zeros((len(where), *rows.shape[1:]))
+        chosen[mine] = rows[here[mine]]
+        return self.sum(chosen)
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """The leading process's tensor; shape and type must be known to all."""
+        if self.size == 1:
+            return tensor
+        shared = tensor.clone().contiguous()
+        with _named_failure():
+            dist.broadcast(shared, src=0)
+        return shared
+
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """The leading process's bytes."""
+        if self.size == 1:
+            return data
+        length = self.broadcast(torch.tensor([len(data)]))
+        payload = torch.zeros(int(length), dtype=torch.uint8)
+        if self.leads:
+            payload = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+        return self.broadcast(payload).numpy().tobytes()
+
+    def wait(self) -> None:
+        """Return when every process has come here."""
+        self.any(False)
+
+
+def best_device() -> str:
+    """The fastest kind of device this machine has."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "cpu"
+
+
+@contextmanager
+def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]:
+    """The world that torchrun describes in the environment, or the one of a single process."""
+    kind = best_device() if device == "auto" else device
+    if kind.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"--device {device}: no CUDA device is visible; use --device cpu")
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World(device=torch.device(kind))
+        return
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    here = torch.device("cuda", local) if kind.startswith("cuda") else torch.device(kind)
+    if here.type == "cuda":
+        if local >= torch.cuda.device_count():
+            raise UsageError(
+                f"process {local} of this machine has no GPU of its own: "
+                f"start at most {torch.cuda.device_count()} with --nproc-per-node"
+            )
+        torch.cuda.set_device(here)
+    # Flags and labels go through the host (gloo), sums of features through the GPUs (NCCL).
+    backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
+    with _named_failure():
+        dist.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), here)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _named_failure() -> Iterator[None]:
+    """Turn the transport's message into one that says what happened to the run."""
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        raise WorldError(
+            "another process of this run ended or does not answer; what was saved is whole, "
+            f"and the same command continues ({str(error).splitlines()[0][:160]})"
+        ) from error

@@ -1,0 +1,1 @@
+"""What the method does, shown on data: one file each."""

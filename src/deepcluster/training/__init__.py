@@ -1,0 +1,1 @@
+"""Training set -> a better network."""
