@@ -1,1 +1,19 @@
 """Matrix -> groups. Knows nothing of images: an array in, labels out."""
+
+from deepcluster.clusters.agreement import cluster_purity, normalized_mutual_information
+from deepcluster.clusters.clusters import Clustering, Clusters
+from deepcluster.clusters.kmeans import KMeans, assign
+from deepcluster.clusters.neighbours import Neighbours, nearest
+from deepcluster.clusters.power_iteration import PowerIteration
+
+__all__ = [
+    "Clustering",
+    "Clusters",
+    "KMeans",
+    "Neighbours",
+    "PowerIteration",
+    "assign",
+    "cluster_purity",
+    "nearest",
+    "normalized_mutual_information",
+]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+TERMINATED = signal.SIGTERM
+
 _asked: signal.Signals | None = None
 
 

@@ -39,9 +39,10 @@ def uniforms(
     draw of any epoch is reached at once, in any order, by any worker.
     """
     key = np.uint64(stream(seed, purpose, epoch))
-    counter = draws.astype(np.uint64)[:, None] * np.uint64(count)
-    counter = counter + np.arange(count, dtype=np.uint64)
-    bits = _mixed(_mixed(counter * _GOLDEN + key) ^ key)
+    counter = draws.astype(np.uint64)[:, None] * np.uint64(count) + np.arange(count).astype(
+        np.uint64
+    )
+    bits: NDArray[np.uint64] = _mixed(_mixed(counter * _GOLDEN + key) ^ key)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

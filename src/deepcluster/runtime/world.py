@@ -6,9 +6,10 @@ Each process keeps its own rows; only sums and labels travel.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import numpy as np
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from deepcluster.runtime.errors import UsageError, WorldError
 
+_TRANSPORT = re.compile("gloo|nccl|connection|socket|timed out", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class World:
@@ -25,7 +28,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def leads(self) -> bool:
@@ -41,7 +44,7 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone()
-        with _named_failure():
+        with failures_named():
             dist.all_reduce(total)
         return total
 
@@ -69,7 +72,7 @@ class World:
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in counts]
-        with _named_failure():
+        with failures_named():
             dist.all_gather(parts, padded)
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
@@ -88,7 +91,7 @@ class World:
         if self.size == 1:
             return tensor
         shared = tensor.clone().contiguous()
-        with _named_failure():
+        with failures_named():
             dist.broadcast(shared, src=0)
         return shared
 
@@ -135,7 +138,7 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
         torch.cuda.set_device(here)
     # Flags and labels go through the host (gloo), sums of features through the GPUs (NCCL).
     backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
-    with _named_failure():
+    with failures_named():
         dist.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
     try:
         yield World(dist.get_rank(), dist.get_world_size(), here)
@@ -144,11 +147,13 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
 
 
 @contextmanager
-def _named_failure() -> Iterator[None]:
+def failures_named() -> Iterator[None]:
     """Turn the transport's message into one that says what happened to the run."""
     try:
         yield
-    except (RuntimeError, dist.DistError) as error:
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not _TRANSPORT.search(str(error)):
+            raise
         raise WorldError(
             "another process of this run ended or does not answer; what was saved is whole, "
             f"and the same command continues ({str(error).splitlines()[0][:160]})"

@@ -1,0 +1,112 @@
+"""One verb per thing a person wants. `deepcluster --help` imports neither torch nor scikit-learn."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from deepcluster.runtime.errors import DeepClusterError, UsageError
+from deepcluster.runtime.interruption import Interrupted
+
+VERBS = {
+    "train": "learn features and groups from a folder of images; the same command continues",
+    "demo": "see it learn on images that come with the package (no network, no GPU)",
+}
+
+_HELP = """usage: deepcluster VERB ...
+
+Unsupervised learning of visual features by clustering: a convnet that teaches itself from your
+images, and the groups they fall into.
+
+{verbs}
+
+deepcluster VERB --help says more; --debug shows where an error came from.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command; gives the exit code (0 done, 2 misuse, see docs/exit-codes.md)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _carry_out(words)
+    except DeepClusterError as error:
+        _complain(str(error))
+        code = error.exit_code
+    except Interrupted as stop:
+        _complain("stopped; what was done is saved, and the same command continues")
+        code = stop.exit_code
+    except KeyboardInterrupt:
+        _complain("stopped at once; the last checkpoint is whole, and the same command continues")
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except MemoryError:
+        _complain("out of memory; try a smaller --training.batch or --network.input-size")
+        code = 6
+    except Exception as error:
+        if _is_out_of_gpu_memory(error):
+            _complain("out of GPU memory; try a smaller --training.batch or --network.input-size")
+            code = 6
+        else:
+            _complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+            code = 1
+    if debug:
+        traceback.print_exc()
+    return code
+
+
+def _carry_out(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        lines = [f"  {verb:<8} {what}" for verb, what in VERBS.items()]
+        print(_HELP.format(verbs="\n".join(lines)))
+        return 0
+    if words[0] == "--version":
+        from deepcluster import __version__
+
+        print(f"deepcluster {__version__}")
+        return 0
+    verb, rest = words[0], words[1:]
+    if verb not in VERBS:
+        raise UsageError(f"no such verb {verb!r}{_perhaps(verb, VERBS)}; see deepcluster --help")
+    carry_out: dict[str, Callable[[list[str]], int]] = {"train": _train, "demo": _demo}
+    return carry_out[verb](rest)
+
+
+def _train(words: list[str]) -> int:
+    if words and not words[0].startswith("-"):
+        from deepcluster.images.folder import quick_check
+
+        quick_check(Path(words[0]))  # before torch is imported, which takes seconds
+    from deepcluster.train_command import train
+
+    return train(words)
+
+
+def _demo(words: list[str]) -> int:
+    from deepcluster.studies.demo import demo
+
+    return demo(words)
+
+
+def _perhaps(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _complain(sentence: str) -> None:
+    """Say what went wrong; of several processes that fail alike, the leading one speaks."""
+    if sentence:
+        rank = os.environ.get("RANK", "0")
+        who = "deepcluster" if rank == "0" else f"deepcluster (process {rank})"
+        print(f"{who}: {sentence}", file=sys.stderr)
+
+
+def _is_out_of_gpu_memory(error: Exception) -> bool:
+    return type(error).__name__ == "OutOfMemoryError"

@@ -1,0 +1,79 @@
+"""The closing pass: the final network looks and groups once more.
+
+The last epoch's labels belong to a network that has since moved on; what a run leaves behind
+(groups, features, PCA, centroids) must belong to the network that it leaves behind.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save as tensors_as_bytes
+
+from deepcluster.clusters import Clusters
+from deepcluster.features import Features
+from deepcluster.loop import Sitting, group, look
+from deepcluster.runtime import faults
+from deepcluster.settings import flat
+from deepcluster.training.record import about_clusters
+
+
+def closing_pass(sitting: Sitting) -> Clusters:
+    """Look and group with the final network, and write what the run is for."""
+    epoch = sitting.course.done
+    record: dict[str, Any] = {"seconds": {}}
+    features = look(sitting, epoch, record)
+    clusters = group(sitting, features, epoch, record)
+    record |= about_clusters(clusters, sitting.course.labels, sitting.images.labels)
+    every_row = _every_row(features, sitting)
+    if sitting.world.leads:
+        _write(sitting, features, clusters, every_row)
+        record |= {
+            "epochs": epoch,
+            "epochs_asked": sitting.run.epochs,
+            "minutes_asked": sitting.run.minutes,
+            "images": len(sitting.images),
+            "warnings": sitting.display.warned,
+        }
+        # Last of all: its presence says that the run is finished.
+        sitting.course.folder.write("closing.json", json.dumps(record, indent=2) + "\n")
+    sitting.world.wait()
+    return clusters
+
+
+def _every_row(features: Features, sitting: Sitting) -> np.ndarray:
+    """The whitened features of all images (N x d, float16); zero where there is none."""
+    rows = sitting.world.gather(features.matrix.half().cpu())
+    whole = torch.zeros(len(features.finite), rows.shape[1], dtype=torch.float16)
+    whole[features.finite] = rows
+    return whole.numpy()
+
+
+def _write(sitting: Sitting, features: Features, clusters: Clusters, every_row: np.ndarray) -> None:
+    folder, network = sitting.course.folder, sitting.course.network
+    settings = {"settings": json.dumps(flat(sitting.run))}
+    weights = {key: value.cpu().contiguous() for key, value in network.trunk.state_dict().items()}
+    folder.write("model.safetensors", tensors_as_bytes(weights, metadata=settings))
+    folder.write_array("features.npy", every_row)
+    groups = {
+        "pca.mean": features.pca.mean.cpu().contiguous(),
+        "pca.projection": features.pca.projection.cpu().contiguous(),
+        "centroids": clusters.centroids.cpu().contiguous(),
+    }
+    folder.write("groups.safetensors", tensors_as_bytes(groups, metadata=settings))
+    table = pa.table(
+        {
+            "id": pa.array(np.arange(len(sitting.images)), pa.int64()),
+            "path": pa.array(sitting.images.names, pa.string()),
+            "cluster": pa.array(clusters.labels.numpy(), pa.int32()),
+            "distance": pa.array(clusters.distances.numpy(), pa.float32()),
+            "margin": pa.array(clusters.margins.numpy(), pa.float32()),
+        }
+    )
+    faults.point("closing.write")
+    folder.write("clusters.parquet", lambda path: pq.write_table(table, path))

@@ -1,0 +1,136 @@
+"""One file, one RGB image: how every kind of picture is brought to the same three bytes a pixel.
+
+The policy. EXIF orientation is applied; EXIF that cannot be read is ignored. Grey, 1-bit and
+palette images become RGB; what is transparent is laid on white; CMYK is converted. Grey of more
+than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
+255 (colour of 16 bits keeps its upper 8). Of an animation the first frame counts. More than 80
+million pixels are refused before they are decoded, and so is a file that ends too early.
+
+Pillow's own warnings about files are silenced from the first read on: each of them is either
+harmless or ends in a reason here, and a million files would print a million lines.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from deepcluster.images.folder import starts_like_an_image
+
+MAX_PIXELS = 80_000_000
+
+# No others: some of Pillow's formats run programs (EPS), or are documents rather than images.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+_ORIENTATION = 0x0112  # the tag's number in EXIF 2.3, section 4.6.4
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_PILLOW_WARNS = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+
+
+class Unusable(Exception):  # noqa: N818 - a verdict on a file, not a fault of the program
+    """The file gives no image; `reason` is short and stable enough to be counted."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def read(path: str | Path) -> Image.Image:
+    """The RGB image in the file, upright; raises `Unusable`."""
+    try:
+        with Path(path).open("rb") as file:
+            return decode(file)[0]
+    except OSError as error:
+        raise Unusable(unreadable(error)) from error
+
+
+def unreadable(error: OSError) -> str:
+    """The reason that stands for an error of the file system."""
+    return f"unreadable: {(error.strerror or str(error)).lower()}"
+
+
+def decode(file: BinaryIO) -> tuple[Image.Image, str]:
+    """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
+    head = file.read(64)
+    file.seek(0)
+    if not head:
+        raise Unusable("empty file")
+    if head.startswith(b"version https://git-lfs"):
+        raise Unusable("git-lfs pointer: run git lfs pull")
+    # Added once and never removed: catch_warnings would race between threads.
+    if _PILLOW_WARNS not in warnings.filters:
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+    try:
+        image = Image.open(file, formats=_FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise _too_large(image.width * image.height)
+        image.load()
+        mode = image.mode
+        rgb = _rgb(_upright(image))
+    except Image.DecompressionBombError as error:
+        pixels = re.search(r"\((\d+) pixels\)", str(error))
+        raise _too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
+    except MemoryError as error:
+        raise Unusable("too little memory to decode it") from error
+    except UnidentifiedImageError as error:
+        known = starts_like_an_image(head)
+        raise Unusable("damaged or unsupported" if known else "not an image") from error
+    except Unusable:
+        raise
+    except Exception as error:  # Pillow's decoders raise nearly everything
+        if isinstance(error, OSError) and error.errno is not None:
+            raise Unusable(unreadable(error)) from error
+        cut = "truncated" in str(error).lower()
+        raise Unusable("truncated" if cut else "damaged or unsupported") from error
+    rgb.info = {}  # where a picture was taken must not travel into what is written from it
+    return rgb, mode
+
+
+def _too_large(pixels: int) -> Unusable:
+    return Unusable(f"too many pixels ({pixels / 1e6:.0f} MP > {MAX_PIXELS / 1e6:.0f} MP)")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        orientation = image.getexif().get(_ORIENTATION)
+    except Exception:  # broken EXIF fails in as many ways as broken images do
+        return image
+    method = _UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    return image if method is None else image.transpose(method)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return Image.fromarray(_windowed(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        colour = image.convert("RGBA")
+        paper = Image.new("RGBA", colour.size, "white")
+        return Image.alpha_composite(paper, colour).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _windowed(values: NDArray) -> NDArray[np.uint8]:
+    """The values stretched to 8 bits; one that is not a number is black."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        raise Unusable("no pixel is a number")
+    low, high = (float(at) for at in np.percentile(finite, (0.5, 99.5)))
+    if low == high:  # a few bright points on a flat ground are still a picture
+        low, high = float(finite.min()), float(finite.max())
+    if low == high:
+        return np.full(values.shape, 128, dtype=np.uint8)
+    levels = (values.astype(np.float64) - low) * (255 / (high - low))
+    return np.rint(np.clip(np.nan_to_num(levels, nan=0.0), 0, 255)).astype(np.uint8)

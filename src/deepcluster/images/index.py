@@ -1,0 +1,227 @@
+"""The verdict on every file: which are images, which image is number i, and why others are not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from deepcluster.images.decode import Unusable, decode, unreadable
+from deepcluster.images.folder import Found, decoded, encoded, find_images
+from deepcluster.images.threads import in_order
+from deepcluster.runtime import faults
+from deepcluster.runtime.errors import ResumeError, StorageError
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),  # null where the file is unusable
+        ("path", pa.string()),  # encoded, relative to the root
+        ("size", pa.int64()),
+        ("modified", pa.int64()),
+        ("width", pa.int32()),  # upright
+        ("height", pa.int32()),
+        ("mode", pa.string()),
+        ("hash", pa.string()),
+        ("label", pa.string()),
+        ("reason", pa.string()),  # null where it is usable
+    ]
+)
+
+
+class Changes(NamedTuple):
+    """How a folder differs from the index that was made of it: paths relative to the root."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+    def __str__(self) -> str:
+        return f"{len(self.added)} added, {len(self.removed)} removed, {len(self.changed)} changed"
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Every file found, in the order of the paths; the usable ones are numbered from 0."""
+
+    table: pa.Table
+
+    @classmethod
+    def build(
+        cls,
+        root: str | Path,
+        workers: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Index:
+        """The index of a folder, each of its files read and decoded once.
+
+        Args:
+            root: The folder.
+            workers: How many threads decode, at least one.
+            progress: Called with the number of files done and of all files; what it raises ends
+                the work.
+        """
+        found = find_images(root)
+        judge = partial(_verdict, Path(root))
+        rows: list[dict[str, Any]] = []
+        for row in in_order(judge, found, workers, ahead=16 * max(1, workers)):
+            rows.append(row)
+            if progress is not None:
+                progress(len(rows), len(found))
+        usable = [row for row in rows if row["reason"] is None]
+        # Folders name classes only where there is something to tell apart.
+        are_classes = (
+            all("/" in row["path"] for row in usable)
+            and len({row["path"].partition("/")[0] for row in usable}) >= 2
+        )
+        for number, row in enumerate(usable):
+            row["id"] = number
+            row["label"] = row["path"].partition("/")[0] if are_classes else None
+        return cls(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+    def save(self, path: str | Path) -> None:
+        """Write the index; the file is whole or it is not there."""
+        path = Path(path)
+        aside = path.with_name(f"{path.name}.partial")
+        try:
+            with aside.open("wb") as file:
+                file.write(self.to_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            faults.point("index.write")
+            aside.replace(path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            reason = (error.strerror or str(error)).lower()
+            raise StorageError(f"{path} cannot be written: {reason}") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Index:
+        """The index that `save` wrote."""
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except (OSError, ValueError) as error:  # pyarrow's errors are among these
+            raise ResumeError(
+                f"{path} cannot be read ({str(error).splitlines()[0][:100]}); "
+                "delete it, and the images are indexed again"
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        """The index as a parquet file in memory."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.table, sink, compression="zstd")
+        return sink.getvalue().to_pybytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Index:
+        """The index that `to_bytes` gave."""
+        return cls(pq.read_table(pa.BufferReader(data)).cast(SCHEMA))
+
+    def __len__(self) -> int:
+        return self._usable.num_rows
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The usable files relative to the root; `paths[i]` is image i."""
+        return [decoded(path) for path in self._usable["path"].to_pylist()]
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        """Each image's class folder, numbered by name; None where the folders are no classes.
+
+        For looking at results only; never for training.
+        """
+        names = self._usable["label"].to_pylist()
+        if not names or names[0] is None:
+            return None
+        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def unusable(self) -> list[tuple[str, str]]:
+        """The path of every file that is no usable image, and the reason."""
+        rest = self.table.filter(pc.is_valid(self.table["reason"]))
+        paths = map(decoded, rest["path"].to_pylist())
+        return list(zip(paths, rest["reason"].to_pylist(), strict=True))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for these images in this order; the time of a file does not enter it."""
+        digest = hashlib.sha256()
+        columns = (self._usable[name].to_pylist() for name in ("path", "hash"))
+        for path, content in zip(*columns, strict=True):
+            digest.update(f"{path}\0{content}\n".encode())
+        return digest.hexdigest()
+
+    def changes(self, root: str | Path) -> Changes:
+        """What was added, removed or changed under the root since the index was made.
+
+        A file of the same size and time is taken to be the same; otherwise its content decides.
+        """
+        names = ("path", "size", "modified", "hash")
+        columns = [self.table[name].to_pylist() for name in names]
+        before = {decoded(path): rest for path, *rest in zip(*columns, strict=True)}
+        now = {found.path: found for found in find_images(root)}
+        both = [path for path in now if path in before]
+        moved = [p for p in both if [now[p].size, now[p].modified] != before[p][:2]]
+        return Changes(
+            added=[path for path in now if path not in before],
+            removed=[path for path in before if path not in now],
+            changed=[path for path in moved if _content(Path(root) / path) != before[path][2]],
+        )
+
+    def smaller_than(self, pixels: int) -> int:
+        """How many usable images have a short side below this."""
+        short = pc.min_element_wise(self._usable["width"], self._usable["height"])
+        return int(pc.sum(pc.less(short, pixels)).as_py() or 0)
+
+    @property
+    def distinct(self) -> int:
+        """How many usable images differ from each other in content."""
+        return int(pc.count_distinct(self._usable["hash"]).as_py())
+
+    @cached_property
+    def _usable(self) -> pa.Table:
+        return self.table.filter(pc.is_valid(self.table["id"]))
+
+
+def _verdict(root: Path, found: Found) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "path": encoded(found.path),
+        "size": found.size,
+        "modified": found.modified,
+        "reason": None,
+    }
+    try:
+        with (root / found.path).open("rb") as file:
+            row["hash"] = _digest(file)
+            file.seek(0)
+            image, row["mode"] = decode(file)
+            row["width"], row["height"] = image.size
+    except Unusable as unusable:
+        row["reason"] = unusable.reason
+    except OSError as error:
+        row["reason"] = unreadable(error)
+    return row
+
+
+def _content(path: Path) -> str | None:
+    """The hash of the file, or None where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return _digest(file)
+    except OSError:
+        return None
+
+
+def _digest(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

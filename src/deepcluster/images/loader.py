@@ -1,0 +1,134 @@
+"""The images of an index as batches of pixels, decoded by threads while the network computes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepcluster.images.crops import NUMBERS, learn, look
+from deepcluster.images.decode import Unusable, read
+from deepcluster.images.folder import encoded
+from deepcluster.images.index import Index
+from deepcluster.images.threads import in_order
+from deepcluster.runtime.errors import DataError
+from deepcluster.runtime.seeds import uniforms
+
+_PIECE = 16
+"""Images that one thread decodes at a time: small, so that the first batch is there soon."""
+
+_Numbers = NDArray[np.float64]
+
+
+class _Piece(NamedTuple):
+    batch: Tensor
+    """The whole batch, of which this piece fills the rows from `first` on."""
+    first: int
+    ids: Sequence[int]
+    numbers: _Numbers | None
+    is_last: bool
+
+
+class Images:
+    """The usable images under a root; image i is row i of the index."""
+
+    def __init__(self, root: str | Path, index: Index, size: int) -> None:
+        self.root = Path(root)
+        self.size = size
+        self.labels = index.labels
+        self._paths = index.paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @property
+    def names(self) -> list[str]:
+        """Every image's path relative to the root, as text that any file can hold."""
+        return [encoded(path) for path in self._paths]
+
+    def seen(self, ids: range, batch: int, workers: int, start: int = 0) -> Iterator[Tensor]:
+        """The centre crops of the images, uint8, in the order of the ids.
+
+        Args:
+            ids: Which images.
+            batch: How many at a time; the last batch may be smaller.
+            workers: How many threads decode, at least one.
+            start: How many of the ids to leave out because they were seen before.
+        """
+        left = ids[start:]
+        parts = (left[first : first + batch] for first in range(0, len(left), batch))
+        return self._cropped(((part, None) for part in parts), batch, workers)
+
+    def drawn(
+        self,
+        batches: Sequence[NDArray[np.int64]],
+        image_of_draw: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        workers: int,
+    ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        """The random crops, uint8, of each batch of draws, and the draws.
+
+        A crop is a function of (seed, epoch, draw): batch, rank and workers do not matter, and an
+        image drawn twice gets two crops.
+
+        Args:
+            batches: The numbers of the draws that make up each batch.
+            image_of_draw: The image that draw d shows.
+            seed: The run's.
+            epoch: The run's.
+            workers: How many threads decode, at least one.
+        """
+        wanted = (
+            (image_of_draw[draws].tolist(), uniforms(seed, "crop", epoch, draws, NUMBERS))
+            for draws in batches
+        )
+        largest = max(map(len, batches), default=0)
+        with closing(self._cropped(wanted, largest, workers)) as crops:
+            yield from zip(crops, batches, strict=True)
+
+    def _cropped(
+        self, batches: Iterable[tuple[Sequence[int], _Numbers | None]], largest: int, workers: int
+    ) -> Generator[Tensor, None, None]:
+        """The crops of each batch; those without numbers are cut from the centre."""
+        ahead = 2 * -(-largest // _PIECE) + 2 * workers
+        with closing(in_order(self._fill, _pieces(batches, self.size), workers, ahead)) as pieces:
+            for piece in pieces:
+                if piece.is_last:  # pieces come in order: the others of its batch are filled
+                    yield piece.batch
+
+    def _fill(self, piece: _Piece) -> _Piece:
+        # numpy writes in this thread alone; torch would start a team of threads for each copy.
+        rows = piece.batch.numpy()
+        for row, one in enumerate(piece.ids, piece.first):
+            path = self._paths[one]
+            try:
+                image = read(self.root / path)
+            except Unusable as unusable:
+                raise DataError(
+                    f"{encoded(str(self.root / path))}: {unusable.reason}, though it was fine when "
+                    "the images were indexed; put it back, or start again with --fresh"
+                ) from unusable
+            crop = (
+                look(image, self.size)
+                if piece.numbers is None
+                else learn(image, self.size, piece.numbers[row].tolist())
+            )
+            rows[row] = crop.numpy()
+        return piece
+
+
+def _pieces(
+    batches: Iterable[tuple[Sequence[int], _Numbers | None]], size: int
+) -> Iterator[_Piece]:
+    for ids, numbers in batches:
+        batch = torch.empty((len(ids), 3, size, size), dtype=torch.uint8)
+        for first in range(0, max(1, len(ids)), _PIECE):  # an empty batch has one empty piece
+            last = first + _PIECE
+            yield _Piece(batch, first, ids[first:last], numbers, last >= len(ids))

@@ -1,0 +1,174 @@
+"""The method of the paper: look, group, learn, and again.
+
+Deep Clustering for Unsupervised Learning of Visual Features (Caron, Bojanowski, Joulin and
+Douze, ECCV 2018). Read `alternate` first; everything else serves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from deepcluster.clusters import Clusters
+from deepcluster.features import Features, Looking, extract
+from deepcluster.images.loader import Images
+from deepcluster.networks import fresh_head
+from deepcluster.pseudolabels import training_batches
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import NumericsError
+from deepcluster.runtime.seeds import generator
+from deepcluster.runtime.world import World
+from deepcluster.settings import Run
+from deepcluster.training.course import Course
+from deepcluster.training.epoch import EpochProgress, train_epoch
+from deepcluster.training.record import about_clusters, about_training
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What the method works with: the settings, the images, where the run stands, who watches."""
+
+    run: Run
+    images: Images
+    course: Course
+    world: World
+    display: Display
+
+
+def alternate(sitting: Sitting) -> None:
+    """Cluster the features, train the network to predict the clusters, and begin anew."""
+    run, images, course = sitting.run, sitting.images, sitting.course
+    network = course.network
+    for epoch in course.epochs(until=run.epochs):
+        record: dict[str, Any] = {"epoch": epoch, "seconds": {}, "warnings": []}
+        head = course.saved_head(epoch)  # of an epoch that was interrupted while learning
+        if head is None:
+            # Look: every image once, centre crop, no augmentation. Row i is image i, here and below.
+            features = look(sitting, epoch, record)
+
+            # Group: what looks alike to the network now shares a label.
+            clusters = group(sitting, features, epoch, record)
+            record |= about_clusters(clusters, course.labels, images.labels)
+            course.labels = clusters.labels.numpy()
+
+            # Cluster 7 is not last epoch's cluster 7, so the old head has nothing to say and a
+            # new one takes its place.
+            head = fresh_head(network.width, clusters.count, generator(run.seed, "head", epoch))
+        network.head = head.to(sitting.world.device)
+
+        # Learn: predict the label from a random crop, every cluster drawn equally often.
+        loss = learn(sitting, epoch, record)
+        record |= about_training(loss, record["clusters"], epoch)
+        course.complete(epoch, _closed(record, sitting))
+
+
+def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
+    """The features of every image, whitened."""
+    run, images, world = sitting.run, sitting.images, sitting.world
+    seconds = record["seconds"]
+    title = f"epoch {epoch + 1}: looking"
+    with sitting.display.phase(title, len(world.share(len(images))), seconds, "look") as phase:
+        how = Looking(
+            workers=run.speed.threads,
+            keep=run.speed.keep_features,
+            scratch=sitting.course.folder.scratch,
+            key=f"{sitting.course.digest}/{epoch}",
+            autocast=run.autocast,
+            advance=phase.advance,
+            due=lambda: sitting.course.save_is_due,
+        )
+        raw = extract(sitting.course.network.trunk, images, world, how)
+    with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
+        return run.whitening(raw, world)
+
+
+def group(sitting: Sitting, features: Features, epoch: int, record: dict[str, Any]) -> Clusters:
+    """The groups of all images; an image without a finite feature has label -1."""
+    run = sitting.run
+    title = f"epoch {epoch + 1}: grouping"
+    with sitting.display.phase(title, 1, record["seconds"], "group"):
+        randomness = generator(run.seed, "cluster", epoch)
+        clusters = run.clustering(features.matrix, sitting.world, randomness)
+    if clusters.count < 2:
+        raise NumericsError(
+            "all images fall into one group, and one group teaches nothing; with power iteration "
+            "choose a smaller --clustering.sigma, else start again with --fresh and another --seed"
+        )
+    return _among_all(clusters, features.finite)
+
+
+def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
+    """Train one epoch on the labels of `course`; gives the mean loss."""
+    run, world, course, display = sitting.run, sitting.world, sitting.course, sitting.display
+    assert course.labels is not None
+    head_optimizer = run.training.for_head(course.network)
+    progress, saved = course.inside(epoch, head_optimizer)
+    record |= saved
+    draws = run.draw(course.labels, generator(run.seed, "draw", epoch))
+    batches = training_batches(
+        sitting.images,
+        course.labels,
+        draws,
+        batch=run.training.batch,
+        seed=run.seed,
+        epoch=epoch,
+        world=world,
+        workers=run.speed.threads,
+        start=progress.step,
+    )
+    record["warnings"] += display.warned
+    display.warned.clear()
+    seconds = record["seconds"]
+    left = len(draws) - progress.step * run.training.batch
+    with display.phase(f"epoch {epoch + 1}: learning", left, seconds, "learn") as phase:
+
+        def save(progress: EpochProgress) -> None:
+            so_far = {**seconds, "learn": seconds.get("learn", 0.0) + phase.seconds}
+            course.save_inside(epoch, head_optimizer, progress, {**record, "seconds": so_far})
+
+        def after_step(progress: EpochProgress, count: int) -> None:
+            phase.advance(count)
+            if course.save_is_due and interruption.asked() is None:
+                save(progress)
+
+        train_epoch(
+            course.network,
+            batches,
+            (course.optimizer, head_optimizer),
+            world,
+            progress=progress,
+            dropout_stream=(run.seed, epoch),
+            autocast=run.autocast,
+            after_step=after_step,
+            save=save,
+        )
+    record["draws"] = len(draws)
+    total = torch.tensor([progress.loss_sum, progress.images], dtype=torch.float64)
+    loss_sum, count = world.sum(total).tolist()
+    return loss_sum / count
+
+
+def _among_all(clusters: Clusters, finite: torch.Tensor) -> Clusters:
+    """The same groups, in the index space of all images."""
+    if bool(finite.all()):
+        return clusters
+    labels = torch.full((len(finite),), -1)
+    labels[finite] = clusters.labels
+    unknown = torch.full((len(finite),), torch.nan)
+    distances, margins = unknown.clone(), unknown.clone()
+    distances[finite], margins[finite] = clusters.distances, clusters.margins
+    return replace(clusters, labels=labels, distances=distances, margins=margins)
+
+
+def _closed(record: dict[str, Any], sitting: Sitting) -> dict[str, Any]:
+    """The finished line of the journal, shown as well."""
+    run, display = sitting.run, sitting.display
+    spent = sum(record["seconds"].values())
+    record["images_per_second"] = round(record["draws"] / max(1e-9, record["seconds"]["learn"]), 1)
+    record["warnings"] += display.warned
+    display.warned.clear()
+    display.epoch(record, run.epochs, (run.epochs - record["epoch"] - 1) * spent)
+    return record

@@ -1,0 +1,102 @@
+"""Functions returning a Run. A preset chooses the kind, a flag the amount."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.features import Whitening
+from deepcluster.settings import Architecture, Run, suggested_k
+from deepcluster.training.optimizers import Optimization
+
+
+def paper_alexnet() -> Run:
+    """The paper's main run: AlexNet with Sobel, k-means with k = 10,000, 500 epochs.
+
+    `deepcluster train imagenet/train --preset paper-alexnet` (12 days on a P100 in the paper).
+    """
+    return Run()
+
+
+def paper_vgg16() -> Run:
+    """The paper's deeper network: VGG-16 with batch norm and Sobel, otherwise as AlexNet."""
+    return Run(network=Architecture(arch="vgg16"))
+
+
+def paper_pic() -> Run:
+    """The paper's other clustering: power iteration on the 5-neighbour graph, sigma = 0.2."""
+    return Run(clustering=PowerIteration(sigma=0.2))
+
+
+def paper_rgb() -> Run:
+    """The paper's run on colours, without Sobel."""
+    return Run(network=Architecture(front="rgb"))
+
+
+def small() -> Run:
+    """Thousands of small images on a CPU: the paper's AlexNet at 64 pixels, narrower at the top.
+
+    `deepcluster train photos/ --preset small`
+    """
+    return Run(
+        epochs=20,
+        network=Architecture(input_size=64, width=512, dropout=0.2),
+        whitening=Whitening(dimensions=64),
+        clustering=KMeans(k=50),
+        training=Optimization(batch=32),  # few images make few steps, so the steps are small
+    )
+
+
+def small_pic() -> Run:
+    """As small, with power iteration clustering and sigma from the distances themselves."""
+    return replace(small(), clustering=PowerIteration(sigma="auto"))
+
+
+PRESETS: dict[str, Callable[[], Run]] = {
+    preset.__name__.replace("_", "-"): preset
+    for preset in (small, small_pic, paper_alexnet, paper_vgg16, paper_pic, paper_rgb)
+}
+
+
+def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, list[str]]:
+    """Kind, k, dimensions, size and epochs for so many images on such a device, with reasons."""
+    where = "a GPU" if gpu else "a CPU"
+    if gpu and images >= 200_000:
+        run = paper_alexnet()
+        kind = f"the paper's AlexNet at 224 px: {images:,} images and {where} can carry it"
+        epochs = 500 if images < 2_000_000 else 100
+    elif gpu:
+        run = replace(
+            small(),
+            network=Architecture(input_size=128, dropout=0.2 if images < 10_000 else 0.5),
+            training=Optimization(batch=32 if images < 10_000 else 256),
+            precision="bfloat16",
+        )
+        kind = f"the paper's AlexNet at 128 px: {images:,} images on {where}"
+        epochs = max(30, min(200, 5_000_000 // images))
+    else:
+        run = small()
+        kind = f"a narrow AlexNet at 64 px: {images:,} images on {where}"
+        epochs = max(4, min(40, 60_000 // images))
+    if timed:
+        epochs = 500
+    k = suggested_k(images)
+    dimensions = max(8, min(256, images // 20))
+    reasons = [
+        kind,
+        f"k = {k:,} groups: {images:,}^0.8 / 8, about {images / k:,.0f} images each",
+        f"{dimensions} dimensions: one for every 20 images, at least 8, at most the paper's 256",
+        f"up to {epochs} epochs, as many as the minutes allow"
+        if timed
+        else f"{epochs} epochs: about {epochs * images:,} images seen in training",
+    ]
+    return (
+        replace(
+            run,
+            epochs=epochs,
+            clustering=KMeans(k=k),
+            whitening=Whitening(dimensions=dimensions),
+        ),
+        reasons,
+    )

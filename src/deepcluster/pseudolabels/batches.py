@@ -1,0 +1,69 @@
+"""An epoch's draws in batches: the order is global, every process takes its share of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepcluster.images.loader import Images
+from deepcluster.pseudolabels.draw import Draws
+from deepcluster.runtime.world import World
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This process's share of one step's images, with what the network should say of them."""
+
+    step: int
+    images: Tensor  # b x 3 x size x size, uint8
+    labels: Tensor  # b, int64
+    weights: Tensor  # b, float32
+    total: int  # images of this step in all processes
+
+
+def batch_bounds(count: int, batch: int, world_size: int) -> list[tuple[int, int]]:
+    """The draws of each step, as [start, stop).
+
+    A remainder too small for batch norm in every process (fewer than two images each) goes with
+    the step before.
+    """
+    starts = list(range(0, count, batch))
+    if len(starts) > 1 and count - starts[-1] < 2 * world_size:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], count], strict=True))
+
+
+def training_batches(
+    images: Images,
+    labels: NDArray[np.int64],
+    draws: Draws,
+    *,
+    batch: int,
+    seed: int,
+    epoch: int,
+    world: World,
+    workers: int,
+    start: int = 0,
+) -> Iterator[Batch]:
+    """The batches of one epoch from step `start` on; a repeated image gets another crop."""
+    bounds = batch_bounds(len(draws), batch, world.size)[start:]
+    mine = [_share(first, last, world) for first, last in bounds]
+    crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers)
+    for number, ((first, last), (pixels, numbers)) in enumerate(zip(bounds, crops, strict=True)):
+        yield Batch(
+            start + number,
+            pixels,
+            torch.from_numpy(labels[draws.images[numbers]]),
+            torch.from_numpy(draws.weights[numbers]),
+            last - first,
+        )
+
+
+def _share(first: int, last: int, world: World) -> NDArray[np.int64]:
+    share = world.share(last - first)
+    return np.arange(first + share.start, first + share.stop, dtype=np.int64)

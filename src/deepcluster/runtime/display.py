@@ -1,0 +1,164 @@
+"""What a person sees while a run works: one live line on a terminal, plain lines without one."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from deepcluster.runtime.errors import HealthWarning
+
+_QUIET_SECONDS = 30.0  # without a terminal, a long phase says so this often
+_HEADER = (
+    "epoch      loss  ln(k)  k-means  same as   same as  clusters (smallest..largest)  "
+    "seconds for          images      left",
+    "                         loss     last     folders                                "
+    "look group learn   a second",
+)
+
+
+class Display:
+    """The voice of a run. Only the leading process speaks."""
+
+    def __init__(self, *, speaks: bool = True, console: Console | None = None) -> None:
+        self.speaks = speaks
+        self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.warned: list[str] = []  # names of the warnings since the epoch began
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+        self._header_shown = False
+        self._phase: _Phase | None = None
+        self._seconds_left: float | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[Display]:
+        """While open, warnings about the run's health are shown here, and progress is live."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", HealthWarning)
+            as_before = warnings.showwarning
+
+            def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+                if isinstance(message, HealthWarning):
+                    self.warn(message)
+                else:
+                    as_before(message, category, *where)
+
+            warnings.showwarning = show  # type: ignore[assignment]
+            if self.speaks and self.console.is_terminal and not self.console.is_dumb_terminal:
+                columns = (
+                    TextColumn("{task.description}"),
+                    BarColumn(30),
+                    TextColumn("{task.fields[rate]}"),
+                )
+                with Progress(*columns, console=self.console, transient=True) as self._live:
+                    yield self
+                self._live = self._task = None
+            else:
+                yield self
+
+    def say(self, text: str = "", style: str | None = None) -> None:
+        """One line for the user."""
+        if self.speaks:
+            self.console.print(text, style=style, markup=False)
+
+    def warn(self, warning: HealthWarning) -> None:
+        """A named warning, shown and remembered for the journal."""
+        self.warned.append(warning.name)
+        self.say(f"warning ({warning.name}): {warning}", style="yellow")
+
+    @contextmanager
+    def phase(self, name: str, total: int, seconds: dict[str, float], key: str) -> Iterator[_Phase]:
+        """A named part of the work on `total` things; its duration is added to `seconds[key]`."""
+        self._phase = phase = _Phase(self, name, total)
+        if self._live is not None:
+            self._task = self._live.add_task(name, total=total, rate="")
+        try:
+            yield phase
+        finally:
+            seconds[key] = round(seconds.get(key, 0.0) + phase.seconds, 3)
+            if self._live is not None and self._task is not None:
+                self._live.remove_task(self._task)
+            self._phase = self._task = None
+
+    def progressed(self, phase: _Phase) -> None:
+        """Show how far a phase has come."""
+        if not self.speaks:
+            return
+        rate = f"{phase.rate:,.0f} a second"
+        if self._seconds_left is not None:
+            rate += f", about {duration(self._seconds_left)} to the end"
+        if self._live is not None and self._task is not None:
+            self._live.update(self._task, completed=phase.done, description=phase.label, rate=rate)
+        elif phase.quiet_for > _QUIET_SECONDS:
+            phase.spoke()
+            self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
+
+    def epoch(self, record: dict[str, Any], epochs: int, seconds_left: float) -> None:
+        """The line of one epoch."""
+        if not self._header_shown:
+            for line in _HEADER:
+                self.say(line, style="bold")
+            self._header_shown = True
+        self._seconds_left = seconds_left
+        seconds = record["seconds"]
+        sizes = f"{record['clusters']:,} ({record['smallest']:,}..{record['largest']:,})"
+        self.say(
+            f"{record['epoch'] + 1:>4}/{epochs:<4} {record['loss']:6.3f} {record['ln_k']:6.3f}  "
+            f"{record['clustering_loss']:7.4f}  {_share(record['nmi_last'])}     "
+            f"{_share(record['nmi_labels'])}   {sizes:<30}"
+            f"{seconds['look']:5.1f} {seconds['group']:5.1f} {seconds['learn']:5.1f}  "
+            f"{record['images_per_second']:8,.0f}  {duration(seconds_left):>8}"
+        )
+
+
+class _Phase:
+    """How far one part of the work has come."""
+
+    def __init__(self, display: Display, label: str, total: int) -> None:
+        self.label, self.total, self.done = label, total, 0
+        self._display = display
+        self._started = self._spoke = time.monotonic()
+
+    def advance(self, count: int = 1) -> None:
+        """So much more is done."""
+        self.done += count
+        self._display.progressed(self)
+
+    def spoke(self) -> None:
+        """Remember that the user has just been told."""
+        self._spoke = time.monotonic()
+
+    @property
+    def quiet_for(self) -> float:
+        """Seconds since the user was last told."""
+        return time.monotonic() - self._spoke
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the phase began."""
+        return time.monotonic() - self._started
+
+    @property
+    def rate(self) -> float:
+        """Things done per second."""
+        return self.done / max(1e-9, self.seconds)
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 45 s, 3 min 20 s, 5 h 10 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _share(value: float | None) -> str:
+    return "   - " if value is None else f"{value:5.3f}"

@@ -1,0 +1,222 @@
+"""The run folder: what a run leaves on disk, readable without torch.
+
+`settings.json` what was asked and what it came to; `index.parquet` the verdict on every file;
+`journal.jsonl` one line per epoch; `assignments/` the labels of each epoch; `checkpoints/`;
+and, from the closing pass, `clusters.parquet`, `features.npy`, `groups.safetensors`,
+`model.safetensors` and, last of all, `closing.json`, which says that the run is finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepcluster.runtime import faults
+from deepcluster.runtime.errors import ResumeError, StorageError, UsageError
+
+FORMAT = 1
+
+
+class RunFolder:
+    """One run's folder. Files appear in it whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def index(self) -> Path:
+        """Where the verdict on every image file is kept."""
+        return self.path / "index.parquet"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints are kept."""
+        return self.path / "checkpoints"
+
+    @property
+    def scratch(self) -> Path:
+        """Raw features of the epoch under way; nothing that is needed for long."""
+        return self.path / "scratch"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "settings.json").is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the closing pass was written."""
+        return (self.path / "closing.json").is_file()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was asked of the run and what it came to."""
+        try:
+            settings: dict[str, Any] = json.loads((self.path / "settings.json").read_text())
+        except (OSError, ValueError) as error:
+            raise ResumeError(
+                f"{self.path}/settings.json cannot be read ({error}); choose another --out"
+            ) from error
+        if settings.get("format", 0) > FORMAT:
+            raise ResumeError(
+                f"{self.path} was written by deepcluster {settings.get('version')}, which is newer "
+                "than this one; upgrade with pip install --upgrade deepcluster"
+            )
+        return settings
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Write the settings of a new run; its folder may not yet exist."""
+        self.write("settings.json", json.dumps({"format": FORMAT, **settings}, indent=2) + "\n")
+
+    def write(self, name: str, content: str | bytes | Callable[[Path], object]) -> None:
+        """Put a file in place whole: written aside, synced, renamed."""
+        target = self.path / name
+        with storage_errors_named(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = target.with_name(f".{target.name}.writing")
+            if isinstance(content, str):
+                aside.write_text(content)
+            elif isinstance(content, bytes):
+                aside.write_bytes(content)
+            else:
+                content(aside)
+            sync(aside)
+            aside.replace(target)
+            sync(target.parent)
+
+    def record(self, entry: dict[str, Any]) -> None:
+        """Append one epoch's line to the journal."""
+        faults.point("journal.write")
+        with storage_errors_named(self.path), (self.path / "journal.jsonl").open("a") as journal:
+            journal.write(json.dumps(entry) + "\n")
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The journal's lines; one that was cut short by a crash is left out."""
+        try:
+            text = (self.path / "journal.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        entries = []
+        for line in text.splitlines():
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                continue
+        return entries
+
+    def forget_after(self, epochs: int) -> None:
+        """Drop what was written about epochs that no checkpoint vouches for."""
+        kept = [entry for entry in self.journal() if entry["epoch"] < epochs]
+        self.write("journal.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept))
+        for path in (self.path / "assignments").glob("epoch-*.npy"):
+            if int(path.stem.removeprefix("epoch-")) >= epochs:
+                path.unlink()
+
+    def write_assignment(self, epoch: int, labels: NDArray[np.int64]) -> None:
+        """Keep the labels of one epoch."""
+        name = f"assignments/epoch-{epoch:04d}.npy"
+        self.write(name, lambda path: _save_array(path, labels.astype(np.int32)))
+
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
+        """Keep an array as .npy."""
+        self.write(name, lambda path: _save_array(path, array))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; another one that wants it is told who has it."""
+        with storage_errors_named(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise ResumeError(
+                    f"{self.path} is in use by process {lock.read().strip() or '?'}; "
+                    "wait for it, or choose another --out"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+
+def _save_array(path: Path, array: NDArray[Any]) -> None:
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def sync(path: Path) -> None:
+    """Return when the file or folder is on the disk, not only in its cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def storage_errors_named(path: Path) -> Iterator[None]:
+    """Turn the system's errors about writing into one sentence with the place and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | IsADirectoryError) or error.errno is None:
+            raise
+        raise StorageError(_storage_sentence(path, error)) from error
+
+
+def _storage_sentence(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = next(parent for parent in (path, *path.parents) if parent.exists())
+        free = shutil.disk_usage(place).free
+        return (
+            f"no space left to write {path} ({free / 1e6:,.0f} MB free); make room, or choose "
+            "another --out; what was saved before is whole, and the same command continues"
+        )
+    return f"cannot write {path}: {error.strerror}; choose another --out"
+
+
+def numbered(parent: Path, name: str) -> list[Path]:
+    """The folders `name-1`, `name-2`, ... in order."""
+    pattern = re.compile(re.escape(name) + r"-(\d+)")
+    found = {}
+    for path in parent.iterdir() if parent.is_dir() else []:
+        if (match := pattern.fullmatch(path.name)) and path.is_dir():
+            found[int(match[1])] = path
+    return [found[number] for number in sorted(found)]
+
+
+def next_number(parent: Path, name: str) -> Path:
+    """The first folder `name-<n>` after all that exist."""
+    last = numbered(parent, name)
+    number = int(last[-1].name.rpartition("-")[2]) + 1 if last else 1
+    return parent / f"{name}-{number}"
+
+
+def refuse_foreign(path: Path) -> None:
+    """Fail if the folder holds something that is not a run of ours, or cannot be written."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--out {path} is a file; name a folder")
+    if path.is_dir() and not (path / "settings.json").exists():
+        strangers = [p.name for p in path.iterdir() if p.name not in ("lock", "index.parquet")]
+        if any(not name.startswith(".") for name in strangers):
+            raise UsageError(
+                f"--out {path} already holds {strangers[0]!r} and is not a run; "
+                "choose another --out, nothing was written"
+            )
+    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise StorageError(f"cannot write to {place}; choose another --out")

@@ -1,0 +1,279 @@
+"""From a folder of images to a finished run: all that stands around the loop.
+
+The same command again takes up where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import deepcluster
+from deepcluster.closing import closing_pass
+from deepcluster.clusters import Clusters
+from deepcluster.images.index import Index
+from deepcluster.images.loader import Images
+from deepcluster.loop import Sitting, alternate
+from deepcluster.networks import Network, build_network
+from deepcluster.runtime import run_folder
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import (
+    DataError,
+    DeepClusterError,
+    ImagesEnlarged,
+    ResumeError,
+)
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.seeds import generator
+from deepcluster.runtime.world import World
+from deepcluster.settings import Run, flat
+from deepcluster.training.course import Course
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for, before the images have been looked at."""
+
+    images: Path
+    settle: Callable[[int, bool], tuple[Run, list[str]]]  # by number of images, and GPU or not
+    out: Path | None = None
+    fresh: bool = False
+    max_unusable: float = 0.05
+    words: tuple[str, ...] = ()  # the command line, for the record
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin or go on."""
+
+    folder: RunFolder
+    index: Index
+    run: Run
+    finished: bool
+
+
+class ToldByTheLeaderError(DeepClusterError):
+    """The leading process has said what is wrong; the others end with its exit code, silently."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
+
+
+def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clusters | None]:
+    """Carry the run to its end; gives its folder and groups, or no groups if it was finished."""
+    prepared = _prepared_by_the_leader(asked, world, display)
+    folder = prepared.folder
+    if prepared.finished:
+        return folder, None
+    if not world.leads:
+        return folder, _carried_out(prepared, asked, world, display)
+    with folder.locked():
+        return folder, _carried_out(prepared, asked, world, display)
+
+
+def new_network(run: Run) -> Network:
+    """The untrained network of a run: a function of its settings alone."""
+    network = run.network
+    return build_network(
+        network.arch,
+        network.front,
+        input_size=network.input_size,
+        dropout=network.dropout,
+        width=network.width,
+        generator=generator(run.seed, "network"),
+    )
+
+
+def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Display) -> Clusters:
+    run, folder = prepared.run, prepared.folder
+    torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = run.precision == "tf32"
+    network = new_network(run).to(world.device)
+    if run.speed.channels_last:
+        network = network.to(memory_format=torch.channels_last)
+    course = Course(
+        folder,
+        network,
+        run.training.for_trunk(network),
+        world,
+        save_minutes=run.speed.save_minutes,
+        keep=run.speed.checkpoints,
+        minutes=run.minutes,
+    )
+    if (where := course.take_up()) is not None:
+        display.say(where)
+    images = Images(asked.images, prepared.index, run.network.input_size)
+    sitting = Sitting(run, images, course, world, display)
+    alternate(sitting)
+    return closing_pass(sitting)
+
+
+def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Prepared:
+    """The leading process looks at folders and files; the others take its word."""
+    if world.leads:
+        try:
+            prepared = _prepared(asked, world.device.type == "cuda", display)
+        except DeepClusterError as error:
+            world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
+            raise
+        word = {"folder": str(prepared.folder.path), "finished": prepared.finished}
+        world.broadcast_bytes(json.dumps(word).encode())
+        world.broadcast_bytes(prepared.index.to_bytes())
+        return prepared
+    told = json.loads(world.broadcast_bytes(b""))
+    if "error" in told:
+        raise ToldByTheLeaderError(told["error"])
+    index = Index.from_bytes(world.broadcast_bytes(b""))
+    run, _ = asked.settle(len(index), world.device.type == "cuda")
+    return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
+
+
+def _prepared(asked: Asked, gpu: bool, display: Display) -> Prepared:
+    if asked.out is None:
+        folder, index = _matching(asked, gpu, display)
+    else:
+        folder, index = RunFolder(asked.out), None
+        if asked.fresh and folder.exists:
+            folder = RunFolder(run_folder.next_number(asked.out.parent, asked.out.name))
+    run_folder.refuse_foreign(folder.path)
+    if folder.exists and index is None:
+        index = _unchanged_index(folder, asked.images)
+    if index is None:
+        index = _read_everything(folder, asked, display)
+    run, reasons = asked.settle(len(index), gpu)
+    run.validate(len(index))
+    if folder.exists:
+        _refuse_other_settings(folder, run)
+        if _is_finished(folder, run):
+            return Prepared(folder, index, run, finished=True)
+    _announce(folder, index, run, reasons, display)
+    with folder.locked():
+        _begin(folder, index, run, reasons, asked)
+    return Prepared(folder, index, run, finished=False)
+
+
+def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked: Asked) -> None:
+    if not folder.index.exists():
+        index.save(folder.index)
+    (folder.path / "closing.json").unlink(missing_ok=True)
+    folder.begin(
+        {
+            "version": deepcluster.__version__,
+            "torch": torch.__version__,
+            "images": str(asked.images.resolve()),
+            "data": index.fingerprint,
+            "asked": list(asked.words),
+            "why": reasons,
+            "effective": flat(run),
+        }
+    )
+
+
+def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Index | None]:
+    """The newest run with equal settings and data, or the next number."""
+    parent, name = Path("runs"), asked.images.resolve().name
+    if not asked.fresh:
+        for path in reversed(run_folder.numbered(parent, name)):
+            folder = RunFolder(path)
+            if not folder.exists:
+                continue
+            try:
+                index = _unchanged_index(folder, asked.images)
+                run, _ = asked.settle(len(index), gpu)
+                _refuse_other_settings(folder, run)
+            except ResumeError as error:
+                display.say(f"not continuing: {error}")
+                continue
+            return folder, index
+    return RunFolder(run_folder.next_number(parent, name)), None
+
+
+def _unchanged_index(folder: RunFolder, images: Path) -> Index:
+    index = Index.load(folder.index)
+    changes = index.changes(images)
+    if any(changes):
+        raise ResumeError(
+            f"the images of {folder.path} have changed since it began ({changes}); put them back, "
+            "or start a new run with another --out"
+        )
+    return index
+
+
+def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
+    before, now = folder.settings["effective"], json.loads(json.dumps(run.results()))
+    differences = [
+        f"{name}: {before.get(name, 'absent')} there, {now.get(name, 'absent')} now"
+        for name in sorted({*now, *(key for key in before if key in now or "clustering" in key)})
+        if before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise ResumeError(
+            f"{folder.path} was begun with other settings ({'; '.join(differences)}); use those, "
+            "or another --out (only --epochs, --minutes and --speed.* may change)"
+        )
+
+
+def _is_finished(folder: RunFolder, run: Run) -> bool:
+    """Whether the run is closed and nothing more is asked of it."""
+    if not folder.finished:
+        return False
+    closing: dict[str, Any] = json.loads((folder.path / "closing.json").read_text())
+    minutes = closing["minutes_asked"]
+    more_time = minutes is not None and (run.minutes is None or run.minutes > minutes)
+    return run.epochs <= closing["epochs_asked"] and not more_time
+
+
+def _read_everything(folder: RunFolder, asked: Asked, display: Display) -> Index:
+    """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
+    with display.phase("reading images", 0, {}, "read") as phase:
+
+        def advance(done: int, total: int) -> None:
+            phase.total = total
+            phase.advance(done - phase.done)
+
+        index = Index.build(asked.images, os.cpu_count() or 1, advance)
+    unusable = index.unusable
+    if unusable:
+        counts = Counter(reason for _, reason in unusable)
+        display.say(
+            f"{len(unusable):,} of {len(index) + len(unusable):,} files cannot be used and are "
+            "left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
+        )
+        for path, reason in unusable[:10]:
+            display.say(f"  {path}: {reason}")
+        if len(unusable) > 10:
+            display.say(f"  and {len(unusable) - 10:,} more")
+    total = len(index) + len(unusable)
+    if len(unusable) > asked.max_unusable * total:
+        raise DataError(
+            f"{len(unusable):,} of {total:,} files in {asked.images} cannot be used, more than "
+            f"{asked.max_unusable:.0%}; remove or repair them, or pass --max-unusable 1 to go on "
+            "without them"
+        )
+    if len(index) < 2:
+        raise DataError(f"{asked.images} has {len(index)} usable images; give at least 2")
+    if index.distinct < 2:
+        raise DataError(
+            f"all {len(index):,} images in {asked.images} are copies of one; nothing can be learned"
+        )
+    return index
+
+
+def _announce(
+    folder: RunFolder, index: Index, run: Run, reasons: list[str], display: Display
+) -> None:
+    display.say(f"{len(index):,} images, run folder {folder.path}")
+    for reason in reasons:
+        display.say(f"  {reason}")
+    size = run.network.input_size
+    small = index.smaller_than(size)
+    if small:
+        display.warn(ImagesEnlarged(f"{small:,} images are smaller than {size} px; enlarged to it"))

@@ -1,0 +1,158 @@
+"""Run: every setting, typed. What changes results stands apart from what changes only speed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.features import Whitening
+from deepcluster.features.raw_rows import Keep
+from deepcluster.pseudolabels import Draw
+from deepcluster.runtime.errors import UsageError
+from deepcluster.training.optimizers import Optimization
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The convnet."""
+
+    arch: str = "alexnet"
+    """alexnet or vgg16 as in the paper, or any torchvision classification network by name."""
+
+    front: Literal["sobel", "rgb"] = "sobel"
+    """What the first layer sees: edges without colour (the paper), or colours."""
+
+    input_size: int = 224
+    """Side of the square that the network sees, in pixels; at least 64."""
+
+    width: int = 4096
+    """Width of fc6 and fc7 (alexnet and vgg16)."""
+
+    dropout: float = 0.5
+    """Share of activations dropped while training."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How the work is done. None of this changes what is computed, up to rounding."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+    workers: int | None = None
+    """Threads that decode images; one for each core if not given."""
+
+    keep_features: Keep = "auto"
+    """Where raw features wait for whitening: device, file, recompute, or auto."""
+
+    channels_last: bool = True
+    """Memory layout in which convolutions are faster."""
+
+    save_minutes: float = 10.0
+    """Time between two saves inside an epoch."""
+
+    checkpoints: int = 2
+    """Checkpoints kept."""
+
+    timeout_minutes: float = 10.0
+    """How long processes wait for one that does not answer."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that decode images in this process, of those that share the machine."""
+        if self.workers is not None:
+            return self.workers
+        return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the method. The defaults are the paper's, for AlexNet on ImageNet."""
+
+    epochs: int = 500
+    """Clusterings, each followed by training on its labels."""
+
+    seed: int = 0
+    """Names every random stream of the run."""
+
+    minutes: float | None = None
+    """Time to spend; training ends after the last epoch that fits."""
+
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """Arithmetic of the network."""
+
+    network: Architecture = field(default_factory=Architecture)
+    whitening: Whitening = field(default_factory=Whitening)
+    clustering: KMeans | PowerIteration = field(default_factory=KMeans)
+    draw: Draw = field(default_factory=Draw)
+    training: Optimization = field(default_factory=Optimization)
+    speed: Speed = field(default_factory=Speed)
+
+    def results(self) -> dict[str, Any]:
+        """The settings that decide what is computed; a run is continued only where these agree."""
+        described = flat(self)
+        may_change = ("epochs", "minutes")
+        return {
+            name: value
+            for name, value in described.items()
+            if name not in may_change and not name.startswith("speed.")
+        }
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The type that the network's arithmetic is cast to, if to another one."""
+        return torch.bfloat16 if self.precision == "bfloat16" else None
+
+    def validate(self, images: int) -> None:
+        """Refuse, before any work, what cannot be carried out on so many images."""
+        if isinstance(self.clustering, KMeans):
+            k = self.clustering.k
+            if k < 2:
+                raise UsageError(f"--k {k}: one group teaches nothing; use at least 2")
+            if k > images:
+                raise UsageError(
+                    f"--k {k:,} but only {images:,} usable images; try --k {suggested_k(images)}"
+                )
+        if self.epochs < 1:
+            raise UsageError(f"--epochs {self.epochs}: use at least 1")
+        if self.network.input_size < 64:
+            raise UsageError(
+                f"--network.input-size {self.network.input_size}: the smallest is 64; "
+                "smaller images are enlarged to it"
+            )
+        if self.training.batch < 2:
+            raise UsageError(f"--training.batch {self.training.batch}: use at least 2")
+        if self.whitening.dimensions < 1:
+            raise UsageError(f"--whitening.dimensions {self.whitening.dimensions}: use at least 1")
+        if self.draw.reassign <= 0:
+            raise UsageError(f"--draw.reassign {self.draw.reassign:g}: it must be above 0")
+        if not self.training.step > 0:
+            raise UsageError(f"--training.step {self.training.step:g}: it must be above 0")
+
+
+def suggested_k(images: int) -> int:
+    """A number of groups that suits so many images: 12 for 300, 75 for 3,000, 10,000 for ImageNet.
+
+    The paper found about ten groups for every class best (figure 2c); with fewer images each
+    group must hold a larger share of them to hold any number at all.
+    """
+    return max(2, min(10_000, round(images**0.8 / 8)))
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """The settings by dotted name, with the kind of each variant, as JSON can hold them."""
+    named: dict[str, Any] = {}
+    for entry in dataclasses.fields(settings):
+        value = getattr(settings, entry.name)
+        if dataclasses.is_dataclass(value):
+            if entry.name == "clustering":
+                named[f"{prefix}{entry.name}"] = type(value).__name__
+            named |= flat(value, f"{prefix}{entry.name}.")
+        else:
+            named[f"{prefix}{entry.name}"] = value
+    return named

@@ -1,0 +1,121 @@
+"""The demo: a convnet teaches itself from crops of a few real pictures, on two CPU cores.
+
+Which picture a crop was cut from is known and never used in training; at the end it tells whether
+the network has learned: how often the nearest neighbour of a crop, among crops that share no pixel
+with it, is from the same picture, for the trained network beside the untrained one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import tyro
+from safetensors.torch import load_file
+
+from deepcluster.clusters import normalized_mutual_information
+from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
+from deepcluster.features import Looking, extract
+from deepcluster.images.index import Index
+from deepcluster.images.loader import Images
+from deepcluster.images.sources import overlapping, read_boxes, write_demo_images
+from deepcluster.networks import Network
+from deepcluster.presets import small
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.seeds import generator
+from deepcluster.runtime.world import World, joined
+from deepcluster.session import Asked, new_network, train
+from deepcluster.settings import Run
+
+CROPS_PER_PICTURE = 100
+
+
+@dataclass(frozen=True)
+class Demo:
+    """See a convnet teach itself from images that come with the package."""
+
+    out: Path = Path("runs/demo")
+    """Run folder; the images are written beside it."""
+
+    seed: int = 0
+    """Names every random stream of the run."""
+
+    epochs: int = 16
+    """Clusterings, each followed by training on its labels."""
+
+
+def demo(words: list[str]) -> int:
+    """Carry out `deepcluster demo`; gives the exit code."""
+    asked = tyro.cli(Demo, args=words, prog="deepcluster demo")
+    run = demo_run(asked.seed, asked.epochs)
+    pictures = asked.out.with_name(asked.out.name + "-images")
+    with interruption.noticed(), joined() as world, Display(speaks=world.leads).shown() as display:
+        if world.leads and not (pictures / "done").exists():
+            display.say(f"cutting crops out of pictures into {pictures}")
+            write_demo_images(pictures, CROPS_PER_PICTURE)
+            (pictures / "done").touch()
+        world.wait()
+        folder, _ = train(
+            Asked(pictures, lambda images, gpu: (run, []), out=asked.out), world, display
+        )
+        if world.leads:
+            _compare(run, folder, pictures, replace(world, rank=0, size=1), display)
+    return 0
+
+
+def demo_run(seed: int = 0, epochs: int = 16) -> Run:
+    """The demo's settings."""
+    return replace(small(), seed=seed, epochs=epochs)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a feature space keeps the pictures apart."""
+
+    agreement: float  # share of crops whose nearest neighbour is from the same picture
+    nmi: float  # of the groups with the pictures
+
+
+def scores(network: Network, run: Run, images: Images, world: World) -> Scores:
+    """The scores of a network, by the features that the run would cluster."""
+    raw = extract(network.trunk, images, world, Looking(workers=run.speed.threads, keep="device"))
+    features = run.whitening(raw, world)
+    clusters = run.clustering(features.matrix, world, generator(run.seed, "cluster", run.epochs))
+    boxes = read_boxes(images.names)
+
+    def share_pixels(block: slice) -> torch.Tensor:
+        return torch.from_numpy(overlapping(boxes[block], boxes))
+
+    assert images.labels is not None
+    pictures = torch.from_numpy(images.labels)
+    return Scores(
+        neighbour_agreement(features.matrix.cpu(), pictures, share_pixels),
+        normalized_mutual_information(clusters.labels, pictures),
+    )
+
+
+def trained_network(run: Run, folder: RunFolder) -> Network:
+    """The network that the run has left."""
+    network = new_network(run)
+    network.trunk.load_state_dict(load_file(folder.path / "model.safetensors"))
+    return network
+
+
+def _compare(run: Run, folder: RunFolder, pictures: Path, world: World, display: Display) -> None:
+    images = Images(pictures, Index.load(folder.index), run.network.input_size)
+    before = scores(new_network(run).to(world.device), run, images, world)
+    after = scores(trained_network(run, folder).to(world.device), run, images, world)
+    display.say()
+    display.say(f"{'has it learned?':<62}{'untrained':>11}{'trained':>9}")
+    for what, untrained, trained in (
+        (
+            "nearest neighbour is from the same picture, overlap excluded",
+            f"{before.agreement:.1%}",
+            f"{after.agreement:.1%}",
+        ),
+        ("groups agree with the pictures (NMI)", f"{before.nmi:.3f}", f"{after.nmi:.3f}"),
+    ):
+        display.say(f"{what:<62}{untrained:>11}{trained:>9}")

@@ -1,0 +1,220 @@
+"""The verb train: a command line generated from the typed settings."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from deepcluster.images.folder import quick_check
+from deepcluster.presets import PRESETS, automatic
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.world import joined
+from deepcluster.session import Asked
+from deepcluster.session import train as carry_to_the_end
+from deepcluster.settings import Run, flat
+
+SHORT = {
+    "--k": "--clustering.k",
+    "--arch": "--network.arch",
+    "--input-size": "--network.input-size",
+    "--dimensions": "--whitening.dimensions",
+    "--batch": "--training.batch",
+    "--device": "--speed.device",
+    "--workers": "--speed.workers",
+}
+
+
+@dataclass(frozen=True)
+class Common:
+    """Learn features and groups from a folder of images.
+
+    Images need no labels; folder names, where there are classes, are used for monitoring only.
+    The same command continues a run that was stopped. --help-all shows every setting.
+    """
+
+    images: tyro.conf.Positional[Path]
+    """Folder of images: flat, nested, or one sub-folder per class."""
+
+    preset: str | None = None
+    """small, small-pic, paper-alexnet, paper-vgg16, paper-pic or paper-rgb. Without one, kind, k,
+    dimensions, size and epochs follow the number of images and the device."""
+
+    out: Path | None = None
+    """Run folder (runs/<images>-<n> if not given)."""
+
+    k: int | None = None
+    """Number of groups (paper: 10,000 for ImageNet)."""
+
+    epochs: int | None = None
+    """Clusterings, each followed by training on its labels (paper: 500)."""
+
+    minutes: float | None = None
+    """Time to spend; training ends after the last epoch that fits."""
+
+    seed: int = 0
+    """Names every random stream of the run."""
+
+    arch: str | None = None
+    """alexnet, vgg16, or a torchvision network by name, such as resnet18."""
+
+    input_size: int | None = None
+    """Side of the square that the network sees, in pixels (paper: 224)."""
+
+    batch: int | None = None
+    """Images per step, over all processes together (paper: 256)."""
+
+    precision: str = "float32"
+    """float32, tf32 or bfloat16."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+    workers: int | None = None
+    """Threads that decode images; one for each core if not given."""
+
+    max_unusable: float = 0.05
+    """Share of unusable files that is still accepted."""
+
+    fresh: bool = False
+    """Start a new run even if there is one to continue."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learn features and groups from a folder of images: every setting."""
+
+    images: tyro.conf.Positional[Path]
+    """Folder of images: flat, nested, or one sub-folder per class."""
+
+    run: Annotated[Run, tyro.conf.arg(name="")]
+
+    out: Path | None = None
+    """Run folder (runs/<images>-<n> if not given)."""
+
+    max_unusable: float = 0.05
+    """Share of unusable files that is still accepted."""
+
+    fresh: bool = False
+    """Start a new run even if there is one to continue."""
+
+
+def train(words: list[str]) -> int:
+    """Carry out `deepcluster train`; gives the exit code."""
+    if {"-h", "--help"} & {*words}:
+        tyro.cli(Common, args=["--help"], prog="deepcluster train")
+    preset, rest = taken_preset(words)
+    if "--help-all" in words:
+        start = preset or Run()
+        tyro.cli(
+            Train,
+            args=["--help"],
+            prog="deepcluster train",
+            default=Train(images=tyro.MISSING, run=start),
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    first = parsed(rest, preset or Run())  # for what does not depend on the images
+    quick_check(first.images)
+
+    def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
+        if preset is not None:
+            return parsed(rest, preset).run, []
+        start, reasons = automatic(images, gpu, timed=first.run.minutes is not None)
+        return parsed(rest, start).run, reasons
+
+    asked = Asked(
+        images=first.images,
+        settle=settle,
+        out=first.out,
+        fresh=first.fresh,
+        max_unusable=first.max_unusable,
+        words=tuple(words),
+    )
+    with (
+        interruption.noticed(),
+        joined(first.run.speed.device, first.run.speed.timeout_minutes) as world,
+        Display(speaks=world.leads).shown() as display,
+    ):
+        folder, clusters = carry_to_the_end(asked, world, display)
+        if clusters is None:
+            display.say(f"already finished: {folder.path}; --fresh starts a new run")
+            return 0
+        display.say(
+            f"done: {clusters.count:,} groups of {len(clusters.labels):,} images "
+            f"in {folder.path}/clusters.parquet"
+        )
+    return 0
+
+
+def taken_preset(words: list[str]) -> tuple[Run | None, list[str]]:
+    """The preset that the words name, if any, and the other words with short names spelled out."""
+    rest: list[str] = []
+    name = None
+    remaining = iter(words)
+    for word in remaining:
+        flag, equals, value = word.partition("=")
+        if flag == "--preset":
+            name = value if equals else next(remaining, "")
+        else:
+            rest.append(SHORT.get(flag, flag) + equals + value if flag.startswith("--") else word)
+    if name is None:
+        return None, rest
+    spelled = name.replace("_", "-")
+    if spelled not in PRESETS:
+        close = get_close_matches(spelled, PRESETS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PRESETS)}"
+        raise UsageError(f"no such preset {name!r}; {hint}")
+    return PRESETS[spelled](), rest
+
+
+def parsed(words: list[str], start: Run) -> Train:
+    """The command's settings: `start`, changed by the flags among the words."""
+    _refuse_unknown_flags(words, start)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+            return tyro.cli(
+                Train,
+                args=words,
+                prog="deepcluster train",
+                default=Train(images=tyro.MISSING, run=start),
+                config=(tyro.conf.AvoidSubcommands,),
+            )
+    except SystemExit:
+        raise UsageError(_one_sentence(complaint.getvalue())) from None
+
+
+def _refuse_unknown_flags(words: list[str], start: Run) -> None:
+    own = [entry.name for entry in fields(Train) if entry.name != "run"]
+    known = {"--" + name.replace("_", "-") for name in [*own, *flat(start)]}
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in known and "--" + flag[5:] not in known:
+            asked = {long: short for short, long in SHORT.items()}.get(flag, flag)
+            if flag == "--clustering.k":
+                raise UsageError(f"{asked}: power iteration finds the number of groups itself")
+            close = get_close_matches(flag, [*known, *SHORT], n=1)
+            hint = f"did you mean {close[0]}?" if close else "see deepcluster train --help-all"
+            raise UsageError(f"no such option {asked}; {hint}")
+        if re.fullmatch(r"[a-z_.]+=.*", word):
+            raise UsageError(f"{word!r}: write it as --{word.replace('=', ' ', 1)}")
+
+
+def _one_sentence(complaint: str) -> str:
+    """What tyro has against a value, without the box around it."""
+    lines = [line.strip("│╭╮╰╯─ ").strip() for line in complaint.splitlines()]
+    lines = [line for line in lines if line]
+    for line in lines:
+        if line.startswith("Error parsing"):
+            return line.removeprefix("Error parsing ") + "; see deepcluster train --help"
+    if any("PATH" in line for line in lines):
+        return "which images? deepcluster train IMAGES, where IMAGES is a folder"
+    return " ".join(lines) or "the command cannot be read; see deepcluster train --help"

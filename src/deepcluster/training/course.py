@@ -1,0 +1,159 @@
+"""The course of a run: the epochs still to do, and what is saved on the way.
+
+A checkpoint after every epoch; and, when the run is asked to stop and every ten minutes, one
+inside the epoch, with the labels, the head, both optimizers and the step, so that a resumed run
+does not redo the epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.optim import SGD
+
+from deepcluster.networks import Network
+from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World
+from deepcluster.training.checkpoint import Checkpoint, Checkpoints
+from deepcluster.training.epoch import EpochProgress
+from deepcluster.training.optimizers import momenta, restore_momenta
+
+
+class Course:
+    """Where a run stands. Only the leading process writes; all read the same."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        network: Network,
+        optimizer: SGD,
+        world: World,
+        *,
+        save_minutes: float = 10,
+        keep: int = 2,
+        minutes: float | None = None,
+    ) -> None:
+        self.folder, self.network, self.optimizer, self.world = folder, network, optimizer, world
+        self.done = 0
+        self.labels: NDArray[np.int64] | None = None  # of the newest clustering
+        self.digest = "untrained"  # names the network's state
+        self._checkpoints = Checkpoints(folder.checkpoints, keep)
+        self._inside: Checkpoint | None = None
+        self._save_seconds = save_minutes * 60
+        self._budget_seconds = None if minutes is None else minutes * 60
+        self._saved_at = time.monotonic()
+
+    def take_up(self) -> str | None:
+        """Continue from the newest whole checkpoint; gives a sentence about it, if there is one."""
+        found = self._checkpoints.newest()
+        self.world.wait()  # nobody may still be reading when the leading process tidies up
+        self.done = 0 if found is None else int(found.state["epoch"])
+        if self.world.leads:
+            self.folder.forget_after(self.done)
+            self._checkpoints.drop_after("" if found is None else found.name)
+        if found is None:
+            return None
+        self.labels = found.tensors["labels"]["labels"].numpy().astype(np.int64)
+        _load(self.network.trunk, found, "trunk")
+        restore_momenta(self.optimizer, found.tensors["trunk_momentum"])
+        if found.state["step"]:
+            self._inside = found
+        else:
+            self.digest = found.digest
+        where = f" and {found.state['step']} steps" if found.state["step"] else ""
+        return f"continuing after {self.done} epochs{where} ({found.name}, hashes verified)"
+
+    def epochs(self, until: int) -> Iterator[int]:
+        """The epochs still to do, counted from 0; fewer when the time given is used up."""
+        while self.done < until and not self._out_of_time():
+            yield self.done
+
+    def inside(self, epoch: int, head_optimizer: SGD) -> tuple[EpochProgress, dict[str, Any]]:
+        """How far training has come in this epoch, and what is to be recorded about it so far."""
+        found, self._inside = self._inside, None
+        if found is None or found.state["epoch"] != epoch:
+            return EpochProgress(), {}
+        restore_momenta(head_optimizer, found.tensors.get("head_momentum", {}))
+        state = found.state
+        if not self.world.leads:  # each process sums its own images' losses; one was saved
+            return EpochProgress(state["step"]), state["record"]
+        return EpochProgress(state["step"], state["loss_sum"], state["images"]), state["record"]
+
+    def saved_head(self, epoch: int) -> nn.Linear | None:
+        """The head that a save inside this epoch kept, if there is one."""
+        if self._inside is None or self._inside.state["epoch"] != epoch:
+            return None
+        weight = self._inside.tensors["head"]["weight"]
+        head = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+        _load(head, self._inside, "head")
+        return head
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether ten minutes have passed since the last save."""
+        return time.monotonic() - self._saved_at > self._save_seconds
+
+    def save_inside(
+        self, epoch: int, head_optimizer: SGD, progress: EpochProgress, record: dict[str, Any]
+    ) -> None:
+        """Keep an epoch under way. Needs no other process."""
+        state = {
+            "step": progress.step,
+            "loss_sum": progress.loss_sum,
+            "images": progress.images,
+            "record": record,
+        }
+        head = {
+            "head": self.network.head.state_dict(),
+            "head_momentum": momenta(head_optimizer),
+        }
+        self._save(epoch, state, head)
+
+    def complete(self, epoch: int, record: dict[str, Any]) -> None:
+        """Keep an epoch that is done, with its line in the journal."""
+        assert self.labels is not None
+        self.done = epoch + 1
+        if self.world.leads:
+            self.folder.write_assignment(epoch, self.labels)
+            self.folder.record(record)
+        self.digest = self._save(self.done, {"step": 0}, {})
+        # All processes name the state alike: an interrupted pass is taken up by all or none.
+        self.digest = self.world.broadcast_bytes(self.digest.encode()).decode()
+
+    def _save(self, epoch: int, state: dict[str, Any], more: dict[str, Any]) -> str:
+        self._saved_at = time.monotonic()
+        if not self.world.leads:
+            return ""
+        assert self.labels is not None
+        tensors = {
+            "trunk": self.network.trunk.state_dict(),
+            "trunk_momentum": momenta(self.optimizer),
+            "labels": {"labels": torch.from_numpy(self.labels.astype(np.int32))},
+            **more,
+        }
+        about = {"epoch": epoch, "processes": self.world.size, "torch": torch.__version__}
+        return self._checkpoints.save(epoch, state["step"], Checkpoint(tensors, {**about, **state}))
+
+    def _out_of_time(self) -> bool:
+        """Whether another epoch, and a closing pass, would outlast the minutes given."""
+        late = False
+        if self._budget_seconds is not None and self.world.leads and self.done:
+            spent = [sum(entry["seconds"].values()) for entry in self.folder.journal()]
+            late = bool(spent) and sum(spent) + 1.5 * spent[-1] > self._budget_seconds
+        return self.world.any(late)
+
+
+def _load(module: nn.Module, found: Checkpoint, name: str) -> None:
+    try:
+        module.load_state_dict(found.tensors[name])
+    except (RuntimeError, KeyError) as error:
+        raise ResumeError(
+            f"checkpoint {found.name} does not fit this network ({str(error).splitlines()[0]})"
+        ) from error

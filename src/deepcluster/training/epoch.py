@@ -1,0 +1,164 @@
+"""One epoch of learning to predict the clusters (paper, equation 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+from deepcluster.images.crops import normalize
+from deepcluster.networks import Network
+from deepcluster.pseudolabels.batches import Batch
+from deepcluster.runtime import faults, interruption
+from deepcluster.runtime.errors import NumericsError, WorldError
+from deepcluster.runtime.interruption import Interrupted
+from deepcluster.runtime.seeds import stream
+from deepcluster.runtime.world import World, failures_named
+
+# How many steps may pass on a GPU before the host looks at the loss: looking means waiting.
+_LOOK_EVERY = 20
+
+
+@dataclass
+class EpochProgress:
+    """How far an epoch of training has come."""
+
+    step: int = 0  # steps done
+    loss_sum: float = 0.0  # over all images of those steps
+    images: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the images so far."""
+        return self.loss_sum / max(1, self.images)
+
+
+def train_epoch(
+    network: Network,
+    batches: Iterable[Batch],
+    optimizers: tuple[SGD, SGD],
+    world: World,
+    *,
+    progress: EpochProgress,
+    dropout_stream: tuple[int, int],
+    autocast: torch.dtype | None = None,
+    after_step: Callable[[EpochProgress, int], None] = lambda progress, count: None,
+    save: Callable[[EpochProgress], None] = lambda progress: None,
+) -> EpochProgress:
+    """Train on the batches and return the progress; `save` is called when the run must stop.
+
+    `dropout_stream` is (seed, epoch): dropout is a named stream too, by step and process.
+    """
+    network.train()
+    learner = _in_reducer(network, world)
+    pending = _Pending(world.device)
+    try:
+        for batch in batches:
+            seed = stream(dropout_stream[0], "dropout", dropout_stream[1], batch.step, world.rank)
+            with _all_or_nothing(network, world), failures_named(), _seeded(seed, world.device):
+                loss = _step(learner, batch, optimizers, world, autocast)
+            pending.add(loss, batch, progress)
+            progress.step = batch.step + 1
+            if world.device.type == "cpu" or progress.step % _LOOK_EVERY == 0:
+                pending.settle(progress)
+            faults.point("train.step")
+            after_step(progress, batch.total)
+            if world.any(interruption.asked() is not None):  # all stop after the same step
+                raise Interrupted(interruption.asked() or interruption.TERMINATED)
+    except (Interrupted, WorldError):
+        # The leading process saves alone: the others may be gone already.
+        if progress.step:
+            pending.settle(progress)
+            save(progress)
+        raise
+    pending.settle(progress)
+    return progress
+
+
+def _step(
+    learner: nn.Module,
+    batch: Batch,
+    optimizers: tuple[SGD, SGD],
+    world: World,
+    autocast: torch.dtype | None,
+) -> Tensor:
+    """One step; gives the sum of this process's weighted losses."""
+    device = world.device
+    inputs = normalize(batch.images.to(device, non_blocking=True))
+    labels = batch.labels.to(device, non_blocking=True)
+    weights = batch.weights.to(device, non_blocking=True)
+    with torch.autocast(device.type, autocast, enabled=autocast is not None):
+        logits = learner(inputs)
+    losses = weights * F.cross_entropy(logits.float(), labels, reduction="none")
+    # The reducer averages over processes; shares of a batch may differ by one image.
+    loss = losses.sum() * (world.size / batch.total)
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    if device.type == "cpu":
+        _refuse_nonfinite(loss, batch.step)
+    for optimizer in optimizers:
+        optimizer.step()
+    return losses.detach().sum()
+
+
+class _Pending:
+    """Losses that wait on the device until the host asks for them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sum = torch.zeros((), dtype=torch.float64, device=device)
+
+    def add(self, loss: Tensor, batch: Batch, progress: EpochProgress) -> None:
+        self._sum += loss
+        progress.images += len(batch.labels)
+
+    def settle(self, progress: EpochProgress) -> None:
+        _refuse_nonfinite(self._sum, progress.step - 1)
+        progress.loss_sum += float(self._sum)
+        self._sum.zero_()
+
+
+def _refuse_nonfinite(loss: Tensor, step: int) -> None:
+    if not bool(loss.isfinite()):
+        raise NumericsError(
+            f"the loss is no longer finite at step {step}: training has diverged; the last "
+            "checkpoint is whole; start again with --fresh and a smaller --training.step"
+        )
+
+
+def _in_reducer(network: Network, world: World) -> nn.Module:
+    """The network itself, or wrapped anew so that the fresh head's gradients are averaged too."""
+    if world.size == 1:
+        return network
+    devices = [world.device] if world.device.type == "cuda" else None
+    with failures_named():
+        return DistributedDataParallel(network, device_ids=devices)
+
+
+@contextmanager
+def _all_or_nothing(network: Network, world: World) -> Iterator[None]:
+    """A step that fails because another process died leaves batch norm's averages as they were."""
+    if world.size == 1:
+        yield
+        return
+    before = [buffer.clone() for buffer in network.buffers()]
+    try:
+        yield
+    except WorldError:
+        for buffer, kept in zip(network.buffers(), before, strict=True):
+            buffer.copy_(kept)
+        raise
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Global randomness (dropout) from a named stream; the caller's own is put back."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,136 @@
+"""Power iteration clustering: two triangles by hand, its laws, and real features."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+from deepcluster.clusters import PowerIteration, nearest, normalized_mutual_information
+from deepcluster.clusters.power_iteration import in_order_of_appearance, steepest_edges
+from deepcluster.runtime.errors import ManySingletons, NumericsError, UsageError
+
+
+def two_triangles():
+    """Two triangles, ten apart, with sides of 3, 4 and 5, in mixed order."""
+    triangle = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
+    return torch.stack([triangle, triangle + 10], dim=1).flatten(0, 1)
+
+
+@pytest.mark.parametrize("update", ["paper", "released"])
+def test_two_triangles(update):
+    clusters = PowerIteration(neighbours=2, sigma=5.0, update=update)(two_triangles())
+    assert clusters.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert clusters.count == 2
+    assert clusters.sizes.tolist() == [3, 3]
+    torch.testing.assert_close(clusters.centroids[0], torch.tensor([1.0, 4 / 3]))
+    # Squared distances to (1, 4/3): 25/9, 52/9, 73/9.
+    assert clusters.objective == pytest.approx([50 / 9])
+    assert clusters.distances[0] == pytest.approx(5 / 3)
+    assert clusters.margins[0] == pytest.approx((11**2 + (34 / 3) ** 2) ** 0.5 - 5 / 3)
+    assert clusters.repaired == 0
+
+
+def test_the_steepest_edge_by_hand():
+    # 0 - 1 - 2 in a row, 1 highest; 3 is joined to 2 alone, and is not lower than it.
+    weights = csr_array(
+        np.array([[0, 1.0, 0, 0], [1.0, 0, 1.0, 0], [0, 0.5, 0, 0.5], [0, 0, 1.0, 0]])
+    )
+    heights = torch.tensor([0.1, 0.4, 0.2, 0.2], dtype=torch.float64)
+    assert steepest_edges(weights, heights).tolist() == [1, -1, 1, -1]
+
+
+def test_one_iteration_of_the_paper_by_hand():
+    # 0 and 1 are each other's neighbour and 2's is 1: with w = exp(-1), 1 is met three times, 0
+    # twice and 2 once, so all climb to 1.
+    rows = torch.tensor([[0.0], [1.0], [2.0]])
+    settings_by_hand = PowerIteration(neighbours=1, sigma=1.0, alpha=0.5, iterations=1)
+    graph = csr_array(np.exp(-1) * np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0]]))
+    v = np.exp(-1) * np.array([2, 3, 1]) + 1
+    np.testing.assert_allclose(settings_by_hand._heights(graph).numpy(), v / v.sum())
+    assert settings_by_hand(rows).labels.tolist() == [0, 0, 0]
+    assert settings_by_hand(rows).margins.tolist() == [torch.inf] * 3
+
+
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(seed=st.integers(0, 10_000), update=st.sampled_from(["paper", "released"]))
+def test_the_steepest_edges_close_no_cycle_and_every_component_has_one_peak(seed, update):
+    n = 80
+    source = torch.Generator().manual_seed(seed)
+    rows = torch.randint(0, 9, (n, 2), generator=source).float()  # many ties and duplicates
+    pic = PowerIteration(sigma=2.0, update=update)
+    graph = nearest(rows, rows, pic.neighbours, skip_self_from=0)
+    weights = torch.zeros(n, n, dtype=torch.float64)
+    weights.scatter_(1, graph.index, torch.exp(-graph.distance / pic.sigma**2))
+    heights = pic._heights(csr_array(weights.numpy()))
+    followed = weights if update == "paper" else weights + weights.T
+    uphill = steepest_edges(csr_array(followed.numpy()), heights)
+    climbs = uphill >= 0
+    assert (heights[uphill[climbs]] > heights[climbs]).all()
+    peak = torch.where(climbs, uphill, torch.arange(n))
+    for _ in range(7):  # 2^7 steps: a walk without cycles has ended
+        peak = peak[peak]
+    assert not climbs[peak].any()
+    # The components are those of the rows that end at the same peak.
+    labels = pic.components(graph)
+    assert torch.equal(in_order_of_appearance(labels), in_order_of_appearance(peak))
+
+
+def test_numbers_follow_first_appearance():
+    assert in_order_of_appearance(torch.tensor([7, 2, 7, 9, 2])).tolist() == [0, 1, 0, 2, 1]
+
+
+def test_singletons_join_their_nearest_neighbour_in_a_group():
+    # The last row is far from the rest, so its weights vanish and it stays alone.
+    rows = torch.cat([two_triangles(), torch.tensor([[500.0, 500.0]])])
+    alone = PowerIteration(neighbours=2, sigma=5.0)(rows)
+    merged = PowerIteration(neighbours=2, sigma=5.0, merge_singletons=True)(rows)
+    assert alone.labels.tolist() == [0, 1, 0, 1, 0, 1, 2]
+    assert merged.labels.tolist() == [0, 1, 0, 1, 0, 1, 1]
+
+
+def whitened_digits(dimensions, unit_length=True):
+    images, digits = load_digits(return_X_y=True)
+    rows = PCA(dimensions, whiten=True, random_state=0).fit_transform(images)
+    if unit_length:
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return torch.from_numpy(rows).float(), torch.from_numpy(digits)
+
+
+@pytest.mark.parametrize("update", ["paper", "released"])
+def test_a_sigma_far_below_the_distances_leaves_rows_alone_and_says_so(update):
+    # Neighbours are 2.6 apart: exp(-2.6^2 / 0.2^2) adds nothing to a height in float64.
+    rows, _ = whitened_digits(16, unit_length=False)
+    with pytest.warns(ManySingletons, match='sigma = 0.2 is small.*use sigma="auto"'):
+        clusters = PowerIteration(update=update)(rows)
+    assert (clusters.sizes == 1).sum() > len(rows) / 3
+
+
+@pytest.mark.parametrize(("dimensions", "unit_length"), [(16, True), (16, False), (48, True)])
+@pytest.mark.parametrize("update", ["paper", "released"])
+def test_the_automatic_sigma_finds_digits(dimensions, unit_length, update):
+    rows, digits = whitened_digits(dimensions, unit_length)
+    clusters = PowerIteration(sigma="auto", update=update)(rows)  # a warning would be an error
+    shuffled = clusters.labels[torch.randperm(len(rows), generator=torch.Generator())]
+    chance = normalized_mutual_information(shuffled, digits)
+    assert normalized_mutual_information(clusters.labels, digits) > chance + 0.2
+
+
+def test_nothing_is_random_and_few_rows_are_enough():
+    rows = torch.tensor([[0.0], [1.0], [1.0]])
+    first = PowerIteration(sigma="auto")(rows, generator=torch.Generator().manual_seed(1))
+    again = PowerIteration(sigma="auto")(rows, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(first.labels, again.labels)
+
+
+def test_misuse():
+    with pytest.raises(NumericsError, match="nothing to group"):
+        PowerIteration()(torch.ones(9, 3))
+    with pytest.raises(NumericsError, match="not finite"):
+        PowerIteration()(torch.full((9, 3), torch.nan))
+    for wrong in ({"neighbours": 0}, {"sigma": 0.0}, {"alpha": 2.0}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            PowerIteration(**wrong)(two_triangles())

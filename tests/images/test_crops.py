@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from deepcluster.images.crops import NUMBERS, learn, look, normalize, random_box
+from deepcluster.runtime.seeds import uniforms
+
+Picture = Callable[..., Image.Image]
+
+
+def numbers(count: int, seed: int = 0) -> np.ndarray:
+    return uniforms(seed, "crop", 0, np.arange(count), NUMBERS)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (201, 333), (224, 224), (500, 375), (61, 40)])
+@pytest.mark.parametrize("side", [64, 224])
+def test_look_is_resize_then_centre_crop(
+    picture: Picture, size: tuple[int, int], side: int
+) -> None:
+    image = picture(*size)
+    transform = v2.Compose([v2.Resize(round(side * 256 / 224)), v2.CenterCrop(side)])
+    expected = functional.pil_to_tensor(transform(image))
+    assert (look(image, side).int() - expected.int()).abs().max() <= 1
+
+
+def test_look_at_the_right_size_keeps_the_pixels(picture: Picture) -> None:
+    image = picture(256, 256)
+    expected = functional.pil_to_tensor(image.crop((16, 16, 240, 240)))
+    view = look(image, 224)
+    assert view.dtype == torch.uint8
+    assert view.is_contiguous()
+    assert torch.equal(view, expected)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 20_000), (20_000, 1), (5, 3), (3000, 2)])
+def test_extreme_shapes_are_safe(picture: Picture, size: tuple[int, int]) -> None:
+    image = picture(*size)
+    assert look(image, 224).shape == (3, 224, 224)
+    for row in numbers(20):
+        left, top, right, bottom = random_box(*size, row)
+        assert 0 <= left < right <= size[0]
+        assert 0 <= top < bottom <= size[1]
+        assert learn(image, 32, row).shape == (3, 32, 32)
+
+
+def test_learn_is_crop_then_resize_then_flip(picture: Picture) -> None:
+    image = picture(150, 100)
+    flips = 0
+    for row in numbers(50):
+        left, top, right, bottom = random_box(150, 100, row)
+        expected = functional.pil_to_tensor(
+            functional.resized_crop(image, top, left, bottom - top, right - left, [64, 64])
+        )
+        if row[-1] < 0.5:
+            expected, flips = expected.flip(-1), flips + 1
+        assert torch.equal(learn(image, 64, row), expected)
+    assert 10 < flips < 40
+
+
+def test_area_is_uniform_and_ratio_log_uniform_where_everything_fits() -> None:
+    # Conditioned on areas for which every ratio fits into a square, nothing is rejected.
+    boxes = np.array([random_box(1000, 1000, row) for row in numbers(20_000)])
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    area, ratio = width * height / 1e6, np.log(width / height)
+    assert area.min() > 0.079
+    assert area.max() > 0.95
+    assert np.exp(np.abs(ratio)).max() < 1.34
+    fits = area < 0.75
+    quarters = np.histogram(area[fits], bins=4, range=(0.08, 0.75))[0] / fits.sum()
+    np.testing.assert_allclose(quarters, 0.25, atol=0.015)
+    quarters = np.histogram(ratio[fits], bins=4, range=(-np.log(4 / 3), np.log(4 / 3)))[0]
+    np.testing.assert_allclose(quarters / fits.sum(), 0.25, atol=0.015)
+    place = boxes[:, 0] / np.maximum(1, 1000 - width)
+    np.testing.assert_allclose(place.mean(), 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize("size", [(500, 375), (200, 600), (640, 64)])
+def test_boxes_follow_the_law_of_torchvision(size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    blank = torch.empty((1, size[1], size[0]), dtype=torch.uint8)
+    transform = v2.RandomResizedCrop(32)
+    drawn = [transform.make_params([blank]) for _ in range(4000)]
+    theirs = np.array([[p["left"], p["top"], p["width"], p["height"]] for p in drawn])
+    ours = np.array([random_box(*size, row) for row in numbers(4000)])
+    ours[:, 2:] -= ours[:, :2]
+    for column in range(4):  # the largest difference of the distribution functions
+        levels = np.unique(theirs[:, column])
+        shares = [
+            np.searchsorted(np.sort(boxes[:, column]), levels, side="right") / 4000
+            for boxes in (theirs, ours)
+        ]
+        assert np.abs(shares[0] - shares[1]).max() < 0.045
+
+
+def test_where_nothing_fits_the_largest_centred_part_is_taken() -> None:
+    never = [0.999] * NUMBERS
+    assert random_box(1000, 100, never) == (433, 0, 566, 100)
+    assert random_box(100, 1000, never) == (0, 433, 100, 566)
+
+
+def test_normalize_gives_imagenet_units() -> None:
+    batch = torch.tensor([0, 128, 255], dtype=torch.uint8).view(1, 1, 1, 3).expand(2, 3, 2, 3)
+    mean, deviation = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    expected = functional.normalize(functional.to_dtype(batch, scale=True), mean, deviation)
+    result = normalize(batch)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, expected)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepcluster.images.decode import Unusable, read
+from deepcluster.images.folder import decoded, encoded, find_images, quick_check
+from deepcluster.runtime.errors import DataError, UsageError
+
+
+def paths(root: Path) -> list[str]:
+    return [found.path for found in find_images(root)]
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def test_flat_nested_and_upper_case_are_found_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    touch(tmp_path, "b.JPG", "a/z.png", "a.jpeg", "a/b/c.TIFF", "Z.gif", "é.bmp", "a-b.webp")
+    touch(tmp_path, "notes.txt", "film.mp4", ".hidden.jpg", "._b.jpg", "Thumbs.db", ".git/x.png")
+    assert paths(tmp_path) == [
+        "Z.gif", "a-b.webp", "a.jpeg", "a/b/c.TIFF", "a/z.png", "b.JPG", "é.bmp",
+    ]  # fmt: skip
+
+
+def test_order_does_not_follow_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, *(f"{folder}/{name}.png" for folder in "cab" for name in "312"))
+    (tmp_path / "0link").symlink_to(tmp_path / "a")
+    (tmp_path / "1link").symlink_to(tmp_path / "b")
+    forward = find_images(tmp_path)
+    scandir = os.scandir
+
+    class Backwards(list):
+        def __enter__(self) -> Backwards:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(os, "scandir", lambda path: Backwards(reversed(list(scandir(path)))))
+    assert find_images(tmp_path) == forward
+    assert len(forward) == 9
+    assert forward[0].path == "a/1.png"  # where it lies, not where a link leads to it
+
+
+def test_without_extension_the_first_bytes_decide(tmp_path: Path) -> None:
+    (tmp_path / "photo").write_bytes(b"\xff\xd8\xff\xe0more")
+    (tmp_path / "README").write_bytes(b"BM is how this text begins")
+    touch(tmp_path, "archive.jpeg2")
+    assert paths(tmp_path) == ["photo"]
+
+
+def test_links_neither_hang_nor_count_twice(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    touch(root, "deep/er/one.jpg")
+    touch(tmp_path / "outside", "two.jpg")
+    (root / "deep" / "loop").symlink_to(root)
+    (root / "again").symlink_to(root / "deep")
+    (root / "self.jpg").symlink_to(root / "self.jpg")
+    (root / "copy.jpg").symlink_to(root / "deep/er/one.jpg")
+    (root / "elsewhere").symlink_to(tmp_path / "outside")
+    (root / "gone.jpg").symlink_to(root / "nowhere")
+    os.link(root / "deep/er/one.jpg", root / "hard.jpg")
+    assert paths(root) == ["deep/er/one.jpg", "elsewhere/two.jpg", "gone.jpg", "self.jpg"]
+    with pytest.raises(Unusable, match="unreadable: no such file or directory"):
+        read(root / "gone.jpg")
+
+
+def test_pipes_are_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    os.mkfifo(tmp_path / "pipe")
+    assert paths(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_entered_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, "open/a.jpg", "shut/b.jpg")
+    scandir = os.scandir
+
+    def refusing(path: str) -> os._ScandirIterator[str]:  # a test may run as root: chmod is no bar
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert paths(tmp_path) == ["open/a.jpg", "shut"]
+
+
+@pytest.mark.parametrize(
+    "name", [b"new\nline.jpg", b"quo\"te'.jpg", b"caf\xe9.jpg", b"-rf.jpg", b"%41.jpg", b"a\t,.jpg"]
+)
+def test_odd_names_survive(tmp_path: Path, name: bytes) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(b"x")
+    (path,) = paths(tmp_path)
+    assert os.fsencode(path) == name
+    text = encoded(path)
+    assert text.isprintable()
+    assert text.encode().decode() == text
+    assert decoded(text) == path
+
+
+@given(st.binary())
+def test_any_name_comes_back_from_its_encoding(name: bytes) -> None:
+    path = name.decode(errors="surrogateescape")
+    text = encoded(path)
+    assert decoded(text) == path
+    assert len(text.splitlines()) <= 1
+    text.encode()
+
+
+def test_usual_names_stay_readable() -> None:
+    assert encoded("Ferien 2019/Zürich (1).jpg") == "Ferien 2019/Zürich (1).jpg"
+    assert encoded("100%\n") == "100%25%0A"
+
+
+def test_quick_check_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"missing: no such file or directory$"):
+        quick_check(tmp_path / "missing")
+    touch(tmp_path, "film.mp4")
+    with pytest.raises(UsageError, match=r"film\.mp4 is not a folder"):
+        quick_check(tmp_path / "film.mp4")
+    touch(tmp_path, "b.MP4", "more/c.mp4", "notes.txt", "LICENSE")
+    found = r"0 images in .*; found 3 \.mp4, 1 \.txt, 1 without extension; images are jpg, "
+    with pytest.raises(DataError, match=found):
+        quick_check(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="found nothing"):
+        quick_check(tmp_path / "empty")
+    touch(tmp_path, "more/d.jpg")
+    quick_check(tmp_path)
+
+
+def test_path_checks_do_not_import_torch() -> None:
+    code = "import sys, deepcluster.images.folder; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
