@@ -1,4 +1,4 @@
-"""One verb per thing a person wants. `deepcluster --help` imports neither torch nor scikit-learn."""
+"""One verb per thing a person wants. `deepcluster --help` imports no torch and no scikit-learn."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from deepcluster.clusters import Clusters
 from deepcluster.features import Features
 from deepcluster.loop import Sitting, group, look
 from deepcluster.runtime import faults
-from deepcluster.settings import flat
 from deepcluster.training.record import about_clusters
 
 
@@ -56,7 +55,7 @@ def _every_row(features: Features, sitting: Sitting) -> np.ndarray:
 
 def _write(sitting: Sitting, features: Features, clusters: Clusters, every_row: np.ndarray) -> None:
     folder, network = sitting.course.folder, sitting.course.network
-    settings = {"settings": json.dumps(flat(sitting.run))}
+    settings = {"settings": json.dumps(sitting.run.results())}
     weights = {key: value.cpu().contiguous() for key, value in network.trunk.state_dict().items()}
     folder.write("model.safetensors", tensors_as_bytes(weights, metadata=settings))
     folder.write_array("features.npy", every_row)

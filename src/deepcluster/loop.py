@@ -16,7 +16,6 @@ from deepcluster.features import Features, Looking, extract
 from deepcluster.images.loader import Images
 from deepcluster.networks import fresh_head
 from deepcluster.pseudolabels import training_batches
-from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import NumericsError
 from deepcluster.runtime.seeds import generator
@@ -46,7 +45,7 @@ def alternate(sitting: Sitting) -> None:
         record: dict[str, Any] = {"epoch": epoch, "seconds": {}, "warnings": []}
         head = course.saved_head(epoch)  # of an epoch that was interrupted while learning
         if head is None:
-            # Look: every image once, centre crop, no augmentation. Row i is image i, here and below.
+            # Look: every image once, centre crop, no augmentation. Row i is image i, from here on.
             features = look(sitting, epoch, record)
 
             # Group: what looks alike to the network now shares a label.
@@ -61,7 +60,7 @@ def alternate(sitting: Sitting) -> None:
 
         # Learn: predict the label from a random crop, every cluster drawn equally often.
         loss = learn(sitting, epoch, record)
-        record |= about_training(loss, record["clusters"], epoch)
+        record |= about_training(loss, record["clusters"], course.folder.journal())
         course.complete(epoch, _closed(record, sitting))
 
 
@@ -72,13 +71,14 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
     title = f"epoch {epoch + 1}: looking"
     with sitting.display.phase(title, len(world.share(len(images))), seconds, "look") as phase:
         how = Looking(
+            batch=run.speed.look_batch,
             workers=run.speed.threads,
             keep=run.speed.keep_features,
             scratch=sitting.course.folder.scratch,
             key=f"{sitting.course.digest}/{epoch}",
             autocast=run.autocast,
             advance=phase.advance,
-            due=lambda: sitting.course.save_is_due,
+            due=sitting.course.save_is_due,
         )
         raw = extract(sitting.course.network.trunk, images, world, how)
     with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
@@ -129,11 +129,6 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             so_far = {**seconds, "learn": seconds.get("learn", 0.0) + phase.seconds}
             course.save_inside(epoch, head_optimizer, progress, {**record, "seconds": so_far})
 
-        def after_step(progress: EpochProgress, count: int) -> None:
-            phase.advance(count)
-            if course.save_is_due and interruption.asked() is None:
-                save(progress)
-
         train_epoch(
             course.network,
             batches,
@@ -142,7 +137,8 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             progress=progress,
             dropout_stream=(run.seed, epoch),
             autocast=run.autocast,
-            after_step=after_step,
+            after_step=phase.advance,
+            due=course.save_is_due,
             save=save,
         )
     record["draws"] = len(draws)
@@ -166,9 +162,17 @@ def _among_all(clusters: Clusters, finite: torch.Tensor) -> Clusters:
 def _closed(record: dict[str, Any], sitting: Sitting) -> dict[str, Any]:
     """The finished line of the journal, shown as well."""
     run, display = sitting.run, sitting.display
-    spent = sum(record["seconds"].values())
     record["images_per_second"] = round(record["draws"] / max(1e-9, record["seconds"]["learn"]), 1)
     record["warnings"] += display.warned
     display.warned.clear()
-    display.epoch(record, run.epochs, (run.epochs - record["epoch"] - 1) * spent)
+    display.epoch(record, run.epochs, _seconds_left(record, sitting))
     return record
+
+
+def _seconds_left(record: dict[str, Any], sitting: Sitting) -> float:
+    """Until the closing pass, if the next epochs take as long as the last three."""
+    run = sitting.run
+    spent = [sum(entry["seconds"].values()) for entry in [*sitting.course.folder.journal(), record]]
+    recent = spent[-3:]
+    left = (run.epochs - record["epoch"] - 1) * sum(recent) / len(recent)
+    return left if run.minutes is None else max(0.0, min(left, 60 * run.minutes - sum(spent)))

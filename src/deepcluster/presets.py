@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.features import Whitening
+from deepcluster.pseudolabels import Draw
 from deepcluster.settings import Architecture, Run, suggested_k
 from deepcluster.training.optimizers import Optimization
 
@@ -78,9 +79,11 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, list[st
     else:
         run = small()
         kind = f"a narrow AlexNet at 64 px: {images:,} images on {where}"
-        epochs = max(4, min(40, 60_000 // images))
+        epochs = max(4, min(30, 60_000 // images))
     if timed:
         epochs = 500
+    # A new head needs some fifty steps of its own before the trunk can learn from it.
+    reassign = float(max(1, round(1_500 / images)))
     k = suggested_k(images)
     dimensions = max(8, min(256, images // 20))
     reasons = [
@@ -89,12 +92,15 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, list[st
         f"{dimensions} dimensions: one for every 20 images, at least 8, at most the paper's 256",
         f"up to {epochs} epochs, as many as the minutes allow"
         if timed
-        else f"{epochs} epochs: about {epochs * images:,} images seen in training",
+        else f"{epochs} epochs: about {epochs * reassign * images:,.0f} images seen in training",
     ]
+    if reassign > 1:
+        reasons.append(f"{reassign:.0f} times through the images between clusterings: they are few")
     return (
         replace(
             run,
             epochs=epochs,
+            draw=Draw(reassign=reassign),
             clustering=KMeans(k=k),
             whitening=Whitening(dimensions=dimensions),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -46,6 +47,9 @@ class Speed:
 
     workers: int | None = None
     """Threads that decode images; one for each core if not given."""
+
+    look_batch: int = 256
+    """Images per step of the pass over all images."""
 
     keep_features: Keep = "auto"
     """Where raw features wait for whitening: device, file, recompute, or auto."""
@@ -129,7 +133,7 @@ class Run:
             raise UsageError(f"--training.batch {self.training.batch}: use at least 2")
         if self.whitening.dimensions < 1:
             raise UsageError(f"--whitening.dimensions {self.whitening.dimensions}: use at least 1")
-        if self.draw.reassign <= 0:
+        if not 0 < self.draw.reassign < math.inf:
             raise UsageError(f"--draw.reassign {self.draw.reassign:g}: it must be above 0")
         if not self.training.step > 0:
             raise UsageError(f"--training.step {self.training.step:g}: it must be above 0")

@@ -30,5 +30,7 @@ def neighbour_agreement(
         likeness[torch.arange(len(likeness)), torch.arange(block.start, block.stop)] = -torch.inf
         if never_paired is not None:
             likeness[never_paired(block)] = -torch.inf
-        right += int((classes[likeness.argmax(dim=1)] == classes[block]).sum())
+        closest, nearest = likeness.max(dim=1)
+        # Where no neighbour is allowed there is none to agree with.
+        right += int(((classes[nearest] == classes[block]) & (closest > -torch.inf)).sum())
     return right / len(rows)

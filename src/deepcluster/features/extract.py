@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -86,7 +87,7 @@ def _fill(
     first = next(stream, torch.empty(0, rows.width, device=world.device)) if not taken_up else None
     if first is not None:
         rows.set_frame(first, world)
-        rows.append(first)
+        stream = chain([first], stream)
     for block in stream:
         rows.append(block)
         faults.point("features.batch")

@@ -11,8 +11,9 @@ from deepcluster.runtime.world import World
 class Moments:
     """Count, mean and scatter of all rows seen so far, about a running mean.
 
-    Each block is centred about its own mean before it is squared, and the blocks are merged in
-    float64 (Chan, Golub and LeVeque, 1979): a large mean costs no digits.
+    Each block is centred about its own mean before it is squared, and the blocks are merged
+    (Chan, Golub and LeVeque, 1979): a large mean costs no digits. All in float64: float32 would
+    give directions that hold no variance at all a share of the largest one's.
     """
 
     def __init__(self, width: int, device: torch.device) -> None:
@@ -24,12 +25,10 @@ class Moments:
         """Take in a block of rows (n x d, float32)."""
         if not len(block):
             return
-        mean = block.mean(dim=0, dtype=torch.float64)
-        centred = block - mean.to(block.dtype)
-        # What float32 left of the mean in the centred rows; squared it is the scatter's error.
-        left = centred.mean(dim=0, dtype=torch.float64)
-        scatter = (centred.T @ centred).double() - len(block) * torch.outer(left, left)
-        self._merge(len(block), mean, scatter)
+        rows = block.double()
+        mean = rows.mean(dim=0)
+        centred = rows - mean
+        self._merge(len(block), mean, centred.T @ centred)
 
     def over(self, world: World) -> Moments:
         """The moments of all processes' rows together."""

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from deepcluster.runtime import faults
+from deepcluster.runtime import faults, interruption
 from deepcluster.runtime.run_folder import storage_errors_named, sync
 from deepcluster.runtime.world import World
 
@@ -60,6 +60,9 @@ class RawRows:
         if len(finite):
             self.centre = finite.mean(dim=0).float()
             spread = float((finite - finite.mean(dim=0)).square().mean().sqrt())
+            # The first rows may be more alike than the others. No finer than this: then what
+            # float32 could tell apart is still told apart, and nothing usual is too large.
+            spread = max(spread, float(finite.square().mean().sqrt()) / 1024)
             if spread > 0:
                 self.scale = torch.tensor(spread, device=self.device, dtype=torch.float32)
         self.centre = world.broadcast(self.centre)
@@ -84,8 +87,8 @@ class RawRows:
         """Make the rows of a file outlive the process: data first, then the note that vouches."""
         if self._path is None:
             return
-        faults.point("features.flush")
         with storage_errors_named(self._path):
+            faults.point("features.flush")
             self._file.flush()
             sync(self._path)
             note = {"key": self._key, "done": str(self.done), "shape": self._shape()}
@@ -98,6 +101,8 @@ class RawRows:
         with storage_errors_named(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             fresh = not self._take_up(path)
+            if fresh:  # a note must not come to vouch for rows that are not yet there
+                self._note_of(path).unlink(missing_ok=True)
             self._file = np.memmap(
                 path, dtype=np.float16, mode="w+" if fresh else "r+", shape=(self.count, self.width)
             )
@@ -144,6 +149,7 @@ class RecomputedRows:
         """All rows, float32, a block at a time."""
         for block in self._passes():
             yield block.float()
+            interruption.raise_if_asked()
 
     def flush(self) -> None:
         """Nothing is kept, so nothing can be lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -14,8 +15,8 @@ from deepcluster.runtime import faults
 from deepcluster.runtime.errors import DimensionsShrunk, NumericsError, RowsExcluded
 from deepcluster.runtime.world import World
 
-# Rounding to float16 (an error of up to 2^-11 of each number) gives every direction this share of
-# the mean variance, and no direction that carries as little is counted as real.
+# Rounding to float16 (an error of up to 2^-11 of each number) gives every direction up to this
+# share of the largest variance, and no direction that carries as little is counted as real.
 _ROUNDING = 2.0**-22 / 3
 
 # More rows than this share that are not finite are no accident of a few images.
@@ -83,6 +84,11 @@ def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
     """The whitening map of rows with these moments, with as many dimensions as they can bear."""
     covariance = moments.covariance
     variance = float(covariance.diagonal().mean())
+    if not math.isfinite(variance):
+        raise NumericsError(
+            "the features have overflowed: training has diverged; start again with --fresh and a "
+            "smaller --training.step"
+        )
     if not variance > 0:
         raise NumericsError(
             "the features carry no information: every image gives the same vector; check that the "
@@ -92,7 +98,8 @@ def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
     values, vectors = torch.linalg.eigh(covariance / variance)
     values, vectors = values.flip(0), vectors.flip(1)
     # Few rows in many dimensions crowd their noise into few directions (Marchenko and Pastur).
-    noise = 4 * _ROUNDING * (1 + (len(values) / moments.count) ** 0.5) ** 2
+    crowding = (1 + (len(values) / moments.count) ** 0.5) ** 2
+    noise = 4 * _ROUNDING * crowding * float(covariance.diagonal().max()) / variance
     rank = int((values > noise).sum())
     # Near N dimensions, whitening puts all rows at equal distance and the clusters are noise.
     bearable = max(8, moments.count // 20)

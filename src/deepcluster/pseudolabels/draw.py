@@ -6,6 +6,7 @@ So every cluster is drawn equally often (paper, section 3.3, "Trivial parametriz
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,7 +41,7 @@ class Draw:
 
     def __call__(self, labels: NDArray[np.int64], generator: torch.Generator) -> Draws:
         """The draws of one epoch; images labelled -1 are never drawn."""
-        if self.reassign <= 0:
+        if not 0 < self.reassign < math.inf:
             raise UsageError(f"--draw.reassign is {self.reassign:g}; it must be above 0")
         labels = np.asarray(labels)
         usable = np.flatnonzero(labels >= 0)

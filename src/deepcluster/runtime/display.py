@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class Display:
         self.speaks = speaks
         self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self.warned: list[str] = []  # names of the warnings since the epoch began
+        self._times_warned: Counter[str] = Counter()
         self._live: Progress | None = None
         self._task: TaskID | None = None
         self._header_shown = False
@@ -70,7 +72,9 @@ class Display:
     def warn(self, warning: HealthWarning) -> None:
         """A named warning, shown and remembered for the journal."""
         self.warned.append(warning.name)
-        self.say(f"warning ({warning.name}): {warning}", style="yellow")
+        self._times_warned[warning.name] += 1
+        if self._times_warned[warning.name] == 1:  # the journal has every one
+            self.say(f"warning ({warning.name}): {warning}", style="yellow")
 
     @contextmanager
     def phase(self, name: str, total: int, seconds: dict[str, float], key: str) -> Iterator[_Phase]:

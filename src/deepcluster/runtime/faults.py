@@ -31,6 +31,12 @@ _asked = os.environ.get("DEEPCLUSTER_FAULT", "")
 _reached = 0
 
 
+def ask(fault: str) -> None:
+    """Ask for a fault in this process, as the variable does."""
+    global _asked, _reached
+    _asked, _reached = fault, 0
+
+
 def point(name: str) -> None:
     """Do what the environment asks to happen here; usually nothing."""
     if not _asked:

@@ -97,8 +97,8 @@ class RunFolder:
 
     def record(self, entry: dict[str, Any]) -> None:
         """Append one epoch's line to the journal."""
-        faults.point("journal.write")
         with storage_errors_named(self.path), (self.path / "journal.jsonl").open("a") as journal:
+            faults.point("journal.write")
             journal.write(json.dumps(entry) + "\n")
 
     def journal(self) -> list[dict[str, Any]]:
@@ -211,8 +211,10 @@ def refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; name a folder")
     if path.is_dir() and not (path / "settings.json").exists():
-        strangers = [p.name for p in path.iterdir() if p.name not in ("lock", "index.parquet")]
-        if any(not name.startswith(".") for name in strangers):
+        ours = ("lock", "index.parquet", "index.parquet.partial")  # of a run that hardly began
+        names = sorted(entry.name for entry in path.iterdir())
+        strangers = [name for name in names if name not in ours and not name.startswith(".")]
+        if strangers:
             raise UsageError(
                 f"--out {path} already holds {strangers[0]!r} and is not a run; "
                 "choose another --out, nothing was written"

@@ -123,12 +123,17 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
     kind = best_device() if device == "auto" else device
     if kind.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"--device {device}: no CUDA device is visible; use --device cpu")
+    try:
+        here = torch.device(kind)
+    except RuntimeError:
+        raise UsageError(f"--device {device}: use cpu, cuda or auto") from None
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(device=torch.device(kind))
+        yield World(device=here)
         return
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    here = torch.device("cuda", local) if kind.startswith("cuda") else torch.device(kind)
+    if here.type == "cuda":
+        here = torch.device("cuda", local)
     if here.type == "cuda":
         if local >= torch.cuda.device_count():
             raise UsageError(

@@ -26,6 +26,8 @@ from deepcluster.runtime.errors import HealthWarning, ResumeError
 from deepcluster.runtime.run_folder import storage_errors_named, sync
 
 _MANIFEST = "MANIFEST.json"
+_STATE = "state.json"
+_FORMAT = 1
 _WRITING = ".writing"
 
 
@@ -54,10 +56,10 @@ class Checkpoints:
 
     def save(self, epoch: int, step: int, checkpoint: Checkpoint) -> str:
         """Commit a checkpoint; gives the digest that names its content."""
-        faults.point("checkpoint.open")
         target = self.folder / f"epoch-{epoch:04d}-step-{step:08d}"
         aside = self.folder / f"{_WRITING}-{target.name}"
         with storage_errors_named(target):
+            faults.point("checkpoint.open")
             self._clear_unfinished()
             aside.mkdir(parents=True)
             try:
@@ -99,21 +101,17 @@ class Checkpoints:
                 shutil.rmtree(path)
 
     def _write(self, aside: Path, checkpoint: Checkpoint) -> str:
-        hashes = {}
-        contents: dict[str, bytes] = {"state.json": json.dumps(checkpoint.state).encode()}
+        hashes = {_STATE: _write_synced(aside / _STATE, json.dumps(checkpoint.state).encode())}
         for name, tensors in checkpoint.tensors.items():
             faults.point("checkpoint.data")
             on_host = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-            contents = {f"{name}.safetensors": tensors_as_bytes(on_host), **contents}
-            for file, content in contents.items():
-                hashes[file] = hashlib.sha256(content).hexdigest()
-                _write_synced(aside / file, content)
-            contents = {}
+            file = f"{name}.safetensors"
+            hashes[file] = _write_synced(aside / file, tensors_as_bytes(on_host))
         faults.point("checkpoint.manifest")
-        manifest = json.dumps({"format": 1, "sha256": hashes}, indent=2).encode()
-        _write_synced(aside / _MANIFEST, manifest)
+        manifest = json.dumps({"format": _FORMAT, "sha256": hashes}, indent=2).encode()
+        digest = _write_synced(aside / _MANIFEST, manifest)
         sync(aside)
-        return hashlib.sha256(manifest).hexdigest()
+        return digest
 
     def _committed(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -122,21 +120,28 @@ class Checkpoints:
 
     def _clear_unfinished(self) -> None:
         for path in self.folder.glob(f"{_WRITING}-*"):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another process may be at it too
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def _write_synced(path: Path, content: bytes) -> str:
+    """Put the content on the disk; gives its hash."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    return hashlib.sha256(content).hexdigest()
 
 
-def _verified(path: Path) -> str:
-    """The manifest's digest, if every file has the hash that the manifest gives."""
+def _verified(path: Path) -> tuple[str, list[str]]:
+    """The manifest's digest and its files, if every file has the hash that the manifest gives."""
     try:
         manifest = (path / _MANIFEST).read_bytes()
-        hashes: dict[str, str] = json.loads(manifest)["sha256"]
+        content = json.loads(manifest)
+        if content["format"] != _FORMAT:
+            raise ValueError(f"its manifest is of format {content['format']}")
+        hashes: dict[str, str] = content["sha256"]
+        if _STATE not in hashes:
+            raise ValueError(f"its manifest does not name {_STATE}")
         for name, expected in hashes.items():
             if Path(name).name != name:
                 raise ValueError(f"{name!r} is no file name")
@@ -145,11 +150,11 @@ def _verified(path: Path) -> str:
                     raise ValueError(f"{name} does not have the hash that its manifest gives")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ResumeError(f"checkpoint {path} is damaged ({error})") from error
-    return hashlib.sha256(manifest).hexdigest()
+    return hashlib.sha256(manifest).hexdigest(), list(hashes)
 
 
 def _loaded(path: Path) -> Checkpoint:
-    digest = _verified(path)
-    tensors = {file.stem: load_tensors(file) for file in path.glob("*.safetensors")}
-    state = json.loads((path / "state.json").read_text())
+    digest, names = _verified(path)
+    tensors = {Path(name).stem: load_tensors(path / name) for name in names if name != _STATE}
+    state = json.loads((path / _STATE).read_text())
     return Checkpoint(tensors, state, path.name, digest)

@@ -95,10 +95,12 @@ class Course:
         _load(head, self._inside, "head")
         return head
 
-    @property
     def save_is_due(self) -> bool:
-        """Whether ten minutes have passed since the last save."""
-        return time.monotonic() - self._saved_at > self._save_seconds
+        """Whether ten minutes have passed since the last save; then the next ten begin."""
+        if time.monotonic() - self._saved_at <= self._save_seconds:
+            return False
+        self._saved_at = time.monotonic()
+        return True
 
     def save_inside(
         self, epoch: int, head_optimizer: SGD, progress: EpochProgress, record: dict[str, Any]

@@ -48,32 +48,40 @@ def train_epoch(
     progress: EpochProgress,
     dropout_stream: tuple[int, int],
     autocast: torch.dtype | None = None,
-    after_step: Callable[[EpochProgress, int], None] = lambda progress, count: None,
+    after_step: Callable[[int], None] = lambda count: None,
+    due: Callable[[], bool] = lambda: False,
     save: Callable[[EpochProgress], None] = lambda progress: None,
 ) -> EpochProgress:
-    """Train on the batches and return the progress; `save` is called when the run must stop.
+    """Train on the batches and return the progress.
+
+    `save` is called when the run must stop, and when `due`.
 
     `dropout_stream` is (seed, epoch): dropout is a named stream too, by step and process.
     """
     network.train()
     learner = _in_reducer(network, world)
     pending = _Pending(world.device)
+    saved = progress.step
     try:
         for batch in batches:
             seed = stream(dropout_stream[0], "dropout", dropout_stream[1], batch.step, world.rank)
             with _all_or_nothing(network, world), failures_named(), _seeded(seed, world.device):
-                loss = _step(learner, batch, optimizers, world, autocast)
-            pending.add(loss, batch, progress)
+                loss, health = _step(learner, batch, optimizers, world, autocast)
+            pending.add(loss, health, batch, progress)
             progress.step = batch.step + 1
             if world.device.type == "cpu" or progress.step % _LOOK_EVERY == 0:
                 pending.settle(progress)
             faults.point("train.step")
-            after_step(progress, batch.total)
+            after_step(batch.total)
             if world.any(interruption.asked() is not None):  # all stop after the same step
                 raise Interrupted(interruption.asked() or interruption.TERMINATED)
+            if due():
+                pending.settle(progress)
+                save(progress)
+                saved = progress.step
     except (Interrupted, WorldError):
         # The leading process saves alone: the others may be gone already.
-        if progress.step:
+        if progress.step > saved:
             pending.settle(progress)
             save(progress)
         raise
@@ -87,8 +95,9 @@ def _step(
     optimizers: tuple[SGD, SGD],
     world: World,
     autocast: torch.dtype | None,
-) -> Tensor:
-    """One step; gives the sum of this process's weighted losses."""
+) -> tuple[Tensor, Tensor]:
+    """One step; gives the sum of this process's weighted losses, and a number that is not finite
+    when any process's loss is not."""
     device = world.device
     inputs = normalize(batch.images.to(device, non_blocking=True))
     labels = batch.labels.to(device, non_blocking=True)
@@ -101,11 +110,14 @@ def _step(
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    # The gradients are common: if one process has diverged, no other may move, or save.
+    gradients = [p.grad for p in optimizers[1].param_groups[0]["params"]]
+    health = loss.detach() + sum(gradient.sum() for gradient in gradients)
     if device.type == "cpu":
-        _refuse_nonfinite(loss, batch.step)
+        _refuse_nonfinite(health, batch.step)
     for optimizer in optimizers:
         optimizer.step()
-    return losses.detach().sum()
+    return losses.detach().sum(), health
 
 
 class _Pending:
@@ -113,13 +125,15 @@ class _Pending:
 
     def __init__(self, device: torch.device) -> None:
         self._sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._health = torch.zeros((), dtype=torch.float64, device=device)
 
-    def add(self, loss: Tensor, batch: Batch, progress: EpochProgress) -> None:
+    def add(self, loss: Tensor, health: Tensor, batch: Batch, progress: EpochProgress) -> None:
         self._sum += loss
+        self._health += health
         progress.images += len(batch.labels)
 
     def settle(self, progress: EpochProgress) -> None:
-        _refuse_nonfinite(self._sum, progress.step - 1)
+        _refuse_nonfinite(self._sum + self._health, progress.step - 1)
         progress.loss_sum += float(self._sum)
         self._sum.zero_()
 

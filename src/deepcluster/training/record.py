@@ -46,15 +46,16 @@ def about_clusters(
     }
 
 
-def about_training(loss: float, clusters: int, epoch: int) -> dict[str, Any]:
-    """The loss beside that of a head that guesses."""
+def about_training(loss: float, clusters: int, before: list[dict[str, Any]]) -> dict[str, Any]:
+    """The loss beside that of a head that guesses; `before` are the journal's lines so far."""
     guessing = math.log(clusters)
-    if epoch >= 2 and clusters > 1 and loss > 0.99 * guessing:
+    recent = [*((entry["loss"], entry["ln_k"]) for entry in before[-2:]), (loss, guessing)]
+    if len(recent) == 3 and all(lost > 0.99 * guess for lost, guess in recent):
         warnings.warn(
             HeadIsGuessing(
-                f"loss {loss:.3f} is that of guessing among {clusters} groups (ln k = "
-                f"{guessing:.3f}): the network is not learning; try a larger --training.step, "
-                "a smaller --k, or more images"
+                f"for three epochs the loss ({loss:.3f}) has been that of guessing among "
+                f"{clusters} groups (ln k = {guessing:.3f}): the network is not learning yet; if "
+                "this lasts, try a larger --training.step, a smaller --k or --batch, or more images"
             ),
             stacklevel=2,
         )

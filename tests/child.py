@@ -1,0 +1,47 @@
+"""Commands in processes of their own, forked from one that has imported everything already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["deepcluster.train_command", "deepcluster.studies.demo"])
+
+
+def run(words: Sequence[str], folder: Path, fault: str = "") -> tuple[int, str]:
+    """The exit code (negative for a signal) and the output of a deepcluster command."""
+    log = folder / "output.txt"
+    child = _context.Process(target=_carry_out, args=(list(words), str(folder), str(log), fault))
+    child.start()
+    child.join(300)
+    if child.is_alive():
+        child.kill()
+        raise TimeoutError(f"{words} did not end; it printed {log.read_text()}")
+    assert child.exitcode is not None
+    return child.exitcode, log.read_text()
+
+
+def newest_checkpoint(folder: Path) -> str:
+    """The name of the newest checkpoint of the run in `folder`."""
+    return max(path.name for path in (folder / "run/checkpoints").iterdir())
+
+
+def _carry_out(words: list[str], folder: str, log: str, fault: str) -> None:
+    import torch
+
+    from deepcluster.cli import main
+    from deepcluster.runtime import faults
+
+    os.chdir(folder)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    torch.set_num_threads(1)
+    faults.ask(fault)
+    sys.exit(main(words))

@@ -1,0 +1,32 @@
+"""The losses of a tiny run against those written down: a change that should change nothing, must."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import child
+import pytest
+
+CURVE = Path(__file__).parent / "curves" / "tiny.txt"
+
+# Processors round differently, and epoch after epoch clusters the consequences: the first epoch
+# is compared closely, the later ones within this band.
+LATER = 0.15
+
+
+def test_a_tiny_run_has_the_losses_written_down(
+    textures: Callable[[int, int], Path], tmp_path: Path
+):
+    images = textures(240, 12)
+    flags = "--preset small --out run --k 12 --epochs 6 --batch 16 --network.width 64"
+    more = "--whitening.dimensions 12 --workers 1 --device cpu --seed 1 --draw.reassign 2"
+    code, output = child.run(["train", str(images), *flags.split(), *more.split()], tmp_path)
+    assert code == 0, output
+    journal = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in journal]
+    expected = [float(line.split()[1]) for line in CURVE.read_text().splitlines()]
+    assert losses[0] == pytest.approx(expected[0], abs=1e-3), losses
+    assert losses == pytest.approx(expected, abs=LATER), losses
+    assert losses[-1] < losses[0] - 0.05  # it learns

@@ -1,0 +1,272 @@
+"""Four epochs = two epochs + kill -9 anywhere + the same command, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import child
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from child import newest_checkpoint
+
+from deepcluster.runtime.faults import POINTS
+
+IMAGES = 48
+STEPS = 3  # in an epoch
+
+
+def command(images: Path, **flags: object) -> list[str]:
+    settings = {
+        "preset": "small",
+        "out": "run",
+        "k": 6,
+        "epochs": 4,
+        "batch": 16,
+        "network.width": 32,
+        "whitening.dimensions": 8,
+        "speed.look_batch": 16,
+        "workers": 1,
+        "device": "cpu",
+        **flags,
+    }
+    words = ["train", str(images)]
+    for name, value in settings.items():
+        words += [f"--{name}", str(value)]
+    return words
+
+
+def outcome(run: Path) -> dict[str, bytes]:
+    """All that a run is for, without its durations."""
+    names = ["model.safetensors", "features.npy", "groups.safetensors"]
+    names += [f"assignments/epoch-{epoch:04d}.npy" for epoch in range(4)]
+    result = {name: (run / name).read_bytes() for name in names}
+    result["clusters"] = repr(pq.read_table(run / "clusters.parquet").to_pydict()).encode()
+    journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    for entry in journal:
+        del entry["seconds"], entry["images_per_second"]
+    result["journal"] = json.dumps(journal, sort_keys=True).encode()
+    return result
+
+
+@pytest.fixture(scope="session")
+def images(textures: Callable[[int], Path]) -> Path:
+    return textures(IMAGES)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    code, output = child.run(command(images), folder)
+    assert code == 0, output
+    return outcome(folder / "run")
+
+
+def assert_continues(
+    images: Path, folder: Path, fault: str, expected: dict[str, bytes], exit_code: int
+) -> str:
+    code, output = child.run(command(images), folder, fault)
+    assert code == exit_code, output
+    code, output = child.run(command(images), folder)
+    assert code == 0, output
+    got = outcome(folder / "run")
+    assert [name for name in expected if got[name] != expected[name]] == []
+    return output
+
+
+# Each named point, in the third epoch where it has one: two epochs are done and kept.
+IN_THE_THIRD_EPOCH = {
+    "index.write": 1,
+    "features.batch": 2 * 3 + 2,
+    "features.flush": 3,
+    "whiten": 3,
+    "kmeans.iteration": 9,  # k-means ends early at a fixed point, so an earlier epoch's
+    "train.step": 2 * STEPS + 2,
+    "checkpoint.open": 3,
+    "checkpoint.data": 3 * 2 + 2,
+    "checkpoint.manifest": 3,
+    "checkpoint.rename": 3,
+    "checkpoint.prune": 3,
+    "journal.write": 3,
+    "closing.write": 1,
+}
+
+
+def test_every_named_point_is_tried():
+    assert set(IN_THE_THIRD_EPOCH) == set(POINTS)
+
+
+@pytest.mark.parametrize("point", ["features.batch", "kmeans.iteration", "train.step"])
+def test_kill_in_each_phase_changes_nothing(
+    point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"{point}:kill@{IN_THE_THIRD_EPOCH[point]}"
+    assert_continues(images, tmp_path, fault, uninterrupted, -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_at_every_named_point_changes_nothing(
+    point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"{point}:kill@{IN_THE_THIRD_EPOCH[point]}"
+    assert_continues(images, tmp_path, fault, uninterrupted, -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(1, 4 * STEPS + 1))
+def test_kill_at_every_step_changes_nothing(
+    step: int, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    assert_continues(images, tmp_path, f"train.step:kill@{step}", uninterrupted, -signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("action", "code"), [("term", 143), ("interrupt", 130)])
+def test_a_signal_while_learning_saves_inside_the_epoch(
+    action: str, code: int, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"train.step:{action}@{2 * STEPS + 2}"
+    first_code, first = child.run(command(images), tmp_path, fault)
+    assert first_code == code, first
+    assert "the same command continues" in first
+    newest = newest_checkpoint(tmp_path)
+    assert newest == "epoch-0002-step-00000002"
+    # The rest of the epoch has one step: the epoch is not redone.
+    code, output = child.run(command(images), tmp_path, f"train.step:kill@{STEPS - 2 + STEPS + 1}")
+    assert code == 0, output
+    assert "continuing after 2 epochs and 2 steps" in output
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["features.batch", "features.flush", "whiten", "kmeans.iteration"]
+)
+def test_a_signal_before_learning_keeps_what_was_seen(
+    point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"{point}:term@{IN_THE_THIRD_EPOCH[point]}"
+    assert_continues(images, tmp_path, fault, uninterrupted, 143)
+
+
+def test_an_interrupted_look_goes_on_where_it_stopped(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"features.batch:term@{IN_THE_THIRD_EPOCH['features.batch']}"
+    assert child.run(command(images), tmp_path, fault)[0] == 143
+    # Of the third epoch's three batches two are kept: one is left, then three of the fourth.
+    left = 1 + 3 + 3  # and three of the closing pass
+    code, output = child.run(command(images), tmp_path, f"features.batch:kill@{left + 1}")
+    assert code == 0, output
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", [point for point in POINTS if point.startswith("checkpoint") or "write" in point]
+)
+def test_a_full_disk_loses_nothing(
+    point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"{point}:no-space@{IN_THE_THIRD_EPOCH[point]}"
+    code, output = child.run(command(images), tmp_path, fault)
+    assert code == 6, output
+    assert "no space left" in output
+    assert "Traceback" not in output
+    assert child.run(command(images), tmp_path)[0] == 0
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"train.step:kill@{3 * STEPS + 1}"
+    assert child.run(command(images), tmp_path, fault)[0] == -signal.SIGKILL
+    newest = tmp_path / "run/checkpoints" / newest_checkpoint(tmp_path)
+    content = bytearray((newest / "trunk.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "trunk.safetensors").write_bytes(content)
+    code, output = child.run(command(images), tmp_path)
+    assert code == 0, output
+    assert "checkpoint-damaged" in output
+    assert newest.name in output
+    assert "continuing after 2 epochs" in output
+    got = outcome(tmp_path / "run")
+    different = [name for name in uninterrupted if got[name] != uninterrupted[name]]
+    assert different == ["journal"]  # where the warning is written down
+    assert b"checkpoint-damaged" in got["journal"]
+
+
+def test_two_epochs_closed_and_then_four_are_the_same_as_four(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    assert child.run(command(images, epochs=2), tmp_path)[0] == 0
+    code, output = child.run(command(images, epochs=4), tmp_path)
+    assert code == 0, output
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+def test_a_finished_run_says_so_and_is_left_alone(images: Path, tmp_path: Path):
+    assert child.run(command(images, epochs=1), tmp_path)[0] == 0
+    before = (tmp_path / "run/closing.json").stat().st_mtime_ns
+    code, output = child.run(command(images, epochs=1), tmp_path)
+    assert code == 0
+    assert "already finished" in output
+    assert (tmp_path / "run/closing.json").stat().st_mtime_ns == before
+
+
+def test_speed_settings_may_change_and_the_result_stays(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    assert child.run(command(images), tmp_path, f"train.step:term@{STEPS + 1}")[0] == 143
+    changed = command(images, workers=3, **{"speed.keep_features": "device"})
+    assert child.run(changed, tmp_path)[0] == 0
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+def test_a_timer_saves_inside_the_epoch_and_goes_on(images: Path, tmp_path: Path):
+    often = command(images, epochs=2, **{"speed.save_minutes": 0})
+    code, output = child.run(often, tmp_path, f"train.step:kill@{STEPS + 2}")
+    assert code == -signal.SIGKILL, output
+    newest = newest_checkpoint(tmp_path)
+    assert newest == "epoch-0001-step-00000001"  # the last step before the kill
+
+
+def test_other_settings_are_refused_with_the_differences(images: Path, tmp_path: Path):
+    assert child.run(command(images, epochs=1), tmp_path)[0] == 0
+    code, output = child.run(command(images, epochs=2, k=7, seed=3), tmp_path)
+    assert code == 4
+    assert "clustering.k: 6 there, 7 now" in output
+    assert "seed: 0 there, 3 now" in output
+    assert "epochs" not in output.partition("(only")[0]
+
+
+def test_changed_images_are_refused(textures: Callable[[int], Path], tmp_path: Path):
+    images = textures(IMAGES)
+    assert child.run(command(images, epochs=1), tmp_path)[0] == 0
+    (images / "kind0" / "0000.png").unlink()
+    code, output = child.run(command(images, epochs=2), tmp_path)
+    assert code == 4
+    assert "1 removed" in output
+
+
+def test_journal_and_labels_keep_one_line_per_epoch(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"checkpoint.rename:kill@{IN_THE_THIRD_EPOCH['checkpoint.rename']}"
+    assert child.run(command(images), tmp_path, fault)[0] == -signal.SIGKILL
+    lines = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]  # the third has no checkpoint
+    assert child.run(command(images), tmp_path)[0] == 0
+    lines = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2, 3]
+    labels = [np.load(tmp_path / f"run/assignments/epoch-{i:04d}.npy") for i in range(4)]
+    assert all(len(each) == IMAGES for each in labels)
