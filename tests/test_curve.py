@@ -1,4 +1,4 @@
-"""The losses of a tiny run against those written down: a change that should change nothing, must."""
+"""The losses of a tiny run against those written down: what should change nothing, must not."""
 
 from __future__ import annotations
 

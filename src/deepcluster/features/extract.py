@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -42,24 +43,17 @@ class Looking:
     due: Callable[[], bool] = lambda: False  # whether it is time to save
 
 
-@torch.no_grad()
 def extract(trunk: nn.Module, images: Images, world: World, how: Looking) -> RawFeatures:
     """The raw features of this process's share of the images: centre crop, evaluation mode."""
-    was_training = trunk.training
-    trunk.eval()
-    try:
-        return _extract(trunk, images, world, how)
-    finally:
-        trunk.train(was_training)
-
-
-def _extract(trunk: nn.Module, images: Images, world: World, how: Looking) -> RawFeatures:
     ids = world.share(len(images))
 
     def passes(start: int = 0) -> Iterator[Tensor]:
         for pixels in images.seen(ids, batch=how.batch, workers=how.workers, start=start):
             inputs = normalize(pixels.to(world.device, non_blocking=True))
-            with torch.autocast(world.device.type, how.autocast, enabled=how.autocast is not None):
+            with (
+                _looking(trunk),
+                torch.autocast(world.device.type, how.autocast, enabled=how.autocast is not None),
+            ):
                 features = trunk(inputs)
             yield features.float()
             how.advance(len(pixels))
@@ -116,4 +110,17 @@ def _measured(rows: RawRows | RecomputedRows, width: int, world: World) -> RawFe
 def _width(trunk: nn.Module, images: Images, device: torch.device) -> int:
     """The number of features, by asking the network about nothing in particular."""
     blank = torch.zeros(1, 3, images.size, images.size, device=device)
-    return int(trunk(blank).shape[1])
+    with _looking(trunk):
+        return int(trunk(blank).shape[1])
+
+
+@contextmanager
+def _looking(trunk: nn.Module) -> Iterator[None]:
+    """While open, the network computes and does not learn; its mode is put back."""
+    was_training = trunk.training
+    trunk.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        trunk.train(was_training)

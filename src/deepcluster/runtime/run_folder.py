@@ -173,8 +173,6 @@ def storage_errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, FileNotFoundError | IsADirectoryError) or error.errno is None:
-            raise
         raise StorageError(_storage_sentence(path, error)) from error
 
 

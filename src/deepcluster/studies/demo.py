@@ -53,10 +53,10 @@ def demo(words: list[str]) -> int:
     run = demo_run(asked.seed, asked.epochs)
     pictures = asked.out.with_name(asked.out.name + "-images")
     with interruption.noticed(), joined() as world, Display(speaks=world.leads).shown() as display:
-        if world.leads and not (pictures / "done").exists():
+        if world.leads and not (pictures / ".done").exists():
             display.say(f"cutting crops out of pictures into {pictures}")
             write_demo_images(pictures, CROPS_PER_PICTURE)
-            (pictures / "done").touch()
+            (pictures / ".done").touch()
         world.wait()
         folder, _ = train(
             Asked(pictures, lambda images, gpu: (run, []), out=asked.out), world, display

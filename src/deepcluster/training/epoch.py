@@ -96,8 +96,10 @@ def _step(
     world: World,
     autocast: torch.dtype | None,
 ) -> tuple[Tensor, Tensor]:
-    """One step; gives the sum of this process's weighted losses, and a number that is not finite
-    when any process's loss is not."""
+    """One step; gives the sum of this process's weighted losses, and the health of all processes.
+
+    The health is a number that is finite as long as every process's loss is.
+    """
     device = world.device
     inputs = normalize(batch.images.to(device, non_blocking=True))
     labels = batch.labels.to(device, non_blocking=True)

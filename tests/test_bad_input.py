@@ -1,0 +1,222 @@
+"""Bad input gets one sentence that names the thing and the fix, the right exit code, no loss."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import child
+import pytest
+import torch
+from PIL import Image
+
+QUICK = "--preset small --out run --k 4 --epochs 1 --batch 16 --network.width 16 --device cpu"
+
+
+def refused(words: list[str], folder: Path, code: int, *parts: str) -> str:
+    """The one sentence with which a command is refused."""
+    got, output = child.run(words, folder)
+    complaint = output.splitlines()[-1]
+    assert got == code, output
+    assert complaint.startswith("deepcluster: ")
+    assert "Traceback" not in output
+    for part in parts:
+        assert part in complaint
+    return output
+
+
+@pytest.fixture
+def images(textures: Callable[[int], Path]) -> Path:
+    return textures(24)
+
+
+def test_missing_folder(tmp_path: Path):
+    refused(["train", "nowhere"], tmp_path, 2, "nowhere")
+
+
+def test_missing_folder_is_known_within_five_seconds_without_torch(tmp_path: Path):
+    begun = time.monotonic()
+    script = (
+        "import sys\nfrom deepcluster.cli import main\ncode = main(['train', 'nowhere'])\n"
+        "assert not {'torch', 'sklearn'} & {*sys.modules}\nsys.exit(code)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
+    assert result.returncode == 2, result.stderr
+    assert time.monotonic() - begun < 5
+
+
+def test_help_imports_neither_torch_nor_scikit_learn():
+    script = (
+        "import sys\nfrom deepcluster.cli import main\nmain(['--help'])\n"
+        "assert not {'torch', 'sklearn', 'torchvision'} & {*sys.modules}"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "train" in result.stdout
+
+
+def test_folder_without_images(tmp_path: Path):
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films" / "one.mp4").write_bytes(b"film")
+    refused(["train", "films"], tmp_path, 3, "films", ".mp4")
+
+
+def test_a_file_instead_of_a_folder(tmp_path: Path):
+    (tmp_path / "one.jpg").write_bytes(b"")
+    refused(["train", "one.jpg"], tmp_path, 2, "one.jpg", "folder")
+
+
+def test_more_groups_than_images(images: Path, tmp_path: Path):
+    words = ["train", str(images), "--out", "run", "--k", "50", "--device", "cpu"]
+    refused(words, tmp_path, 2, "--k 50", "24 usable images", "try --k 2")
+    assert not (tmp_path / "run" / "settings.json").exists()
+
+
+@pytest.mark.parametrize("k", ["1", "0", "-3"])
+def test_fewer_than_two_groups(k: str, images: Path, tmp_path: Path):
+    refused(["train", str(images), "--k", k], tmp_path, 2, f"--k {k}", "at least 2")
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [("--epoch", "--epochs"), ("--clustering.kk", "--clustering.k"), ("--batchh", "--batch")],
+)
+def test_a_typo_in_a_flag_suggests_the_right_one(
+    flag: str, meant: str, images: Path, tmp_path: Path
+):
+    refused(["train", str(images), flag, "3"], tmp_path, 2, f"no such option {flag}", meant)
+
+
+def test_a_typo_in_the_verb_suggests_the_right_one(tmp_path: Path):
+    refused(["trian", "photos"], tmp_path, 2, "trian", "did you mean train?")
+
+
+def test_a_typo_in_the_preset_suggests_the_right_one(images: Path, tmp_path: Path):
+    refused(["train", str(images), "--preset", "smal"], tmp_path, 2, "smal", "did you mean small?")
+
+
+def test_a_value_of_the_wrong_kind_names_the_flag(images: Path, tmp_path: Path):
+    refused(["train", str(images), "--epochs", "many"], tmp_path, 2, "--epochs", "many")
+
+
+def test_the_equals_sign_of_other_tools_is_explained(images: Path, tmp_path: Path):
+    refused(["train", str(images), "k=50"], tmp_path, 2, "--k 50")
+
+
+def test_no_images_named(tmp_path: Path):
+    refused(["train"], tmp_path, 2, "which images?")
+
+
+def test_groups_cannot_be_counted_out_for_power_iteration(images: Path, tmp_path: Path):
+    words = ["train", str(images), "--preset", "small-pic", "--k", "5"]
+    refused(words, tmp_path, 2, "--k", "power iteration")
+
+
+def test_an_unknown_network_is_named(images: Path, tmp_path: Path):
+    words = ["train", str(images), "--preset", "small", "--k", "4", "--arch", "resnet19"]
+    refused(words, tmp_path, 2, "resnet19", "resnet18")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "part"),
+    [
+        ("--epochs", "0", "--epochs 0"),
+        ("--input-size", "32", "the smallest is 64"),
+        ("--batch", "1", "at least 2"),
+        ("--draw.reassign", "0", "above 0"),
+        ("--training.step", "-1", "above 0"),
+        ("--whitening.dimensions", "0", "at least 1"),
+        ("--device", "cuda", "no CUDA device"),
+    ],
+)
+def test_amounts_that_cannot_work(flag: str, value: str, part: str, images: Path, tmp_path: Path):
+    if flag == "--device" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    words = ["train", str(images), "--preset", "small", "--k", "4", flag, value]
+    refused(words, tmp_path, 2, part)
+
+
+def test_an_output_folder_that_holds_something_else(images: Path, tmp_path: Path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "to-mother.txt").write_text("Dear mother")
+    words = ["train", str(images), "--out", "letters"]
+    refused(words, tmp_path, 2, "letters", "to-mother.txt", "another --out")
+    assert (tmp_path / "letters" / "to-mother.txt").read_text() == "Dear mother"
+
+
+def test_an_output_folder_of_another_run(images: Path, tmp_path: Path):
+    assert child.run(["train", str(images), *QUICK.split()], tmp_path)[0] == 0
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    refused(["train", str(images), *QUICK.split(), "--seed", "5"], tmp_path, 4, "seed: 0 there")
+    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert before == after
+
+
+def test_an_output_folder_that_cannot_be_written(images: Path, tmp_path: Path):
+    if os.geteuid() == 0:
+        out = "/proc/deepcluster"  # root may write anywhere else
+    else:
+        (tmp_path / "closed").mkdir(mode=0o555)
+        out = "closed/run"
+    words = ["train", str(images), "--preset", "small", "--k", "4", "--out", out]
+    refused(words, tmp_path, 6, out.split("/")[1], "another --out")
+
+
+def test_no_space(images: Path, tmp_path: Path):
+    code, output = child.run(
+        ["train", str(images), *QUICK.split()], tmp_path, "checkpoint.data:no-space"
+    )
+    assert code == 6
+    assert "no space left" in output.splitlines()[-1]
+    assert "MB free" in output
+
+
+def test_two_runs_in_one_folder(images: Path, tmp_path: Path):
+    from deepcluster.runtime.run_folder import RunFolder
+
+    with RunFolder(tmp_path / "run").locked():
+        words = ["train", str(images), *QUICK.split()]
+        refused(words, tmp_path, 4, "in use by process", str(os.getpid()))
+
+
+def test_unusable_images_are_listed_and_left_out(images: Path, tmp_path: Path):
+    half = (images / "kind0" / "0000.png").read_bytes()
+    (images / "kind0" / "0000.png").write_bytes(half[: len(half) // 2])
+    words = ["train", str(images), *QUICK.split()]
+    code, output = child.run(words, tmp_path)
+    assert code == 0, output
+    assert "1 of 24 files cannot be used" in output
+    assert "kind0/0000.png: " in output
+    assert "23 images" in output
+
+
+def test_many_unusable_images_stop_before_training_unless_told_otherwise(
+    images: Path, tmp_path: Path
+):
+    for number in range(0, 24, 4):
+        (images / "kind0" / f"{number:04d}.png").write_bytes(b"")
+    words = ["train", str(images), *QUICK.split()]
+    refused(words, tmp_path, 3, "6 of 24 files", "--max-unusable")
+    assert not (tmp_path / "run" / "settings.json").exists()
+    code, output = child.run([*words, "--max-unusable", "0.5"], tmp_path)
+    assert code == 0, output
+
+
+def test_copies_of_one_image(tmp_path: Path):
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    for number in range(30):
+        Image.linear_gradient("L").save(folder / f"{number}.png")
+    refused(["train", "copies", *QUICK.split()], tmp_path, 3, "copies of one")
+
+
+def test_an_image_that_disappears_is_named(images: Path, tmp_path: Path):
+    assert child.run(["train", str(images), *QUICK.split()], tmp_path, "whiten:term")[0] == 143
+    (images / "kind1" / "0001.png").unlink()
+    code, output = child.run(["train", str(images), *QUICK.split()], tmp_path)
+    assert code == 4
+    assert "1 removed" in output
