@@ -60,8 +60,14 @@ PRESETS: dict[str, Callable[[], Run]] = {
 }
 
 
-def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, list[str]]:
-    """Kind, k, dimensions, size and epochs for so many images on such a device, with reasons."""
+def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[str, str]]:
+    """A run for so many images on such a device, and the reason for each setting chosen.
+
+    Args:
+        images: How many usable images there are.
+        gpu: Whether there is a GPU.
+        timed: Whether the user gave minutes, which then decide the number of epochs.
+    """
     where = "a GPU" if gpu else "a CPU"
     if gpu and images >= 200_000:
         run = paper_alexnet()
@@ -80,29 +86,29 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, list[st
         run = small()
         kind = f"a narrow AlexNet at 64 px: {images:,} images on {where}"
         epochs = max(4, min(30, 60_000 // images))
-    if timed:
-        epochs = 500
     # A new head needs some fifty steps of its own before the trunk can learn from it.
     reassign = float(max(1, round(1_500 / images)))
     k = suggested_k(images)
     dimensions = max(8, min(256, images // 20))
-    reasons = [
-        kind,
-        f"k = {k:,} groups: {images:,}^0.8 / 8, about {images / k:,.0f} images each",
-        f"{dimensions} dimensions: one for every 20 images, at least 8, at most the paper's 256",
-        f"up to {epochs} epochs, as many as the minutes allow"
-        if timed
-        else f"{epochs} epochs: about {epochs * reassign * images:,.0f} images seen in training",
-    ]
+    reasons = {
+        "network.input_size": kind,
+        "clustering.k": f"k = {k:,} groups: {images:,}^0.8 / 8, about {images / k:,.0f} images each",
+        "whitening.dimensions": f"{dimensions} dimensions: one for every 20 images, at least 8, "
+        "at most the paper's 256",
+        "epochs": f"{epochs} epochs: about {epochs * reassign * images:,.0f} images seen in training",
+    }
+    if timed:
+        epochs = 500
+        reasons["epochs"] = "as many epochs as the minutes allow"
     if reassign > 1:
-        reasons.append(f"{reassign:.0f} times through the images between clusterings: they are few")
-    return (
-        replace(
-            run,
-            epochs=epochs,
-            draw=Draw(reassign=reassign),
-            clustering=KMeans(k=k),
-            whitening=Whitening(dimensions=dimensions),
-        ),
-        reasons,
+        reasons["draw.reassign"] = (
+            f"{reassign:.0f} times through the images between clusterings: they are few"
+        )
+    chosen = replace(
+        run,
+        epochs=epochs,
+        draw=Draw(reassign=reassign),
+        clustering=KMeans(k=k),
+        whitening=Whitening(dimensions=dimensions),
     )
+    return chosen, reasons

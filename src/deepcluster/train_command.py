@@ -33,6 +33,18 @@ SHORT = {
 }
 
 
+def _shown_as(metavar: str) -> object:
+    """How a flag without a default is shown in the help: by what it takes, and no 'None'."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="IMAGES")]
+Place = Annotated[Path | None, _shown_as("DIR")]
+Name = Annotated[str | None, _shown_as("NAME")]
+Count = Annotated[int | None, _shown_as("N")]
+Amount = Annotated[float | None, _shown_as("X")]
+
+
 @dataclass(frozen=True)
 class Common:
     """Learn features and groups from a folder of images.
@@ -41,35 +53,34 @@ class Common:
     The same command continues a run that was stopped. --help-all shows every setting.
     """
 
-    images: tyro.conf.Positional[Path]
+    images: Folder
     """Folder of images: flat, nested, or one sub-folder per class."""
 
-    preset: str | None = None
-    """small, small-pic, paper-alexnet, paper-vgg16, paper-pic or paper-rgb. Without one, kind, k,
-    dimensions, size and epochs follow the number of images and the device."""
+    preset: Name = None
+    """small, small-pic, paper-alexnet, paper-vgg16, paper-pic, paper-rgb; else chosen to suit."""
 
-    out: Path | None = None
+    out: Place = None
     """Run folder (runs/<images>-<n> if not given)."""
 
-    k: int | None = None
+    k: Count = None
     """Number of groups (paper: 10,000 for ImageNet)."""
 
-    epochs: int | None = None
+    epochs: Count = None
     """Clusterings, each followed by training on its labels (paper: 500)."""
 
-    minutes: float | None = None
+    minutes: Amount = None
     """Time to spend; training ends after the last epoch that fits."""
 
     seed: int = 0
     """Names every random stream of the run."""
 
-    arch: str | None = None
+    arch: Name = None
     """alexnet, vgg16, or a torchvision network by name, such as resnet18."""
 
-    input_size: int | None = None
+    input_size: Count = None
     """Side of the square that the network sees, in pixels (paper: 224)."""
 
-    batch: int | None = None
+    batch: Count = None
     """Images per step, over all processes together (paper: 256)."""
 
     precision: str = "float32"
@@ -78,7 +89,7 @@ class Common:
     device: str = "auto"
     """cpu, cuda, or auto: the GPU if there is one."""
 
-    workers: int | None = None
+    workers: Count = None
     """Threads that decode images; one for each core if not given."""
 
     max_unusable: float = 0.05
@@ -92,12 +103,12 @@ class Common:
 class Train:
     """Learn features and groups from a folder of images: every setting."""
 
-    images: tyro.conf.Positional[Path]
+    images: Folder
     """Folder of images: flat, nested, or one sub-folder per class."""
 
     run: Annotated[Run, tyro.conf.arg(name="")]
 
-    out: Path | None = None
+    out: Place = None
     """Run folder (runs/<images>-<n> if not given)."""
 
     max_unusable: float = 0.05
@@ -128,7 +139,9 @@ def train(words: list[str]) -> int:
         if preset is not None:
             return parsed(rest, preset).run, []
         start, reasons = automatic(images, gpu, timed=first.run.minutes is not None)
-        return parsed(rest, start).run, reasons
+        run = parsed(rest, start).run
+        ours, chosen = flat(start), flat(run)
+        return run, [why for name, why in reasons.items() if chosen[name] == ours[name]]
 
     asked = Asked(
         images=first.images,
@@ -215,6 +228,6 @@ def _one_sentence(complaint: str) -> str:
     for line in lines:
         if line.startswith("Error parsing"):
             return line.removeprefix("Error parsing ") + "; see deepcluster train --help"
-    if any("PATH" in line for line in lines):
+    if any("IMAGES" in line for line in lines):
         return "which images? deepcluster train IMAGES, where IMAGES is a folder"
     return " ".join(lines) or "the command cannot be read; see deepcluster train --help"

@@ -1,0 +1,114 @@
+"""The processes of one run."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepcluster.runtime.errors import UsageError, WorldError
+from deepcluster.runtime.world import World, failures_named, joined
+
+
+def test_alone_every_reduction_is_the_identity():
+    world, rows = World(), torch.arange(6.0).reshape(3, 2)
+    assert world.leads
+    assert world.sum(rows) is rows
+    assert world.gather(rows) is rows
+    assert world.broadcast(rows) is rows
+    assert world.broadcast_bytes(b"word") == b"word"
+    assert world.counts(3) == [3]
+    assert world.offset(3) == 0
+    assert world.any(True)
+    assert not world.any(False)
+    assert torch.equal(world.rows_at(rows, torch.tensor([2, 0])), rows[[2, 0]])
+    world.wait()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 64))
+def test_the_shares_cover_everything_once_in_order_and_evenly(count, size):
+    shares = [World(rank, size).share(count) for rank in range(size)]
+    assert [number for share in shares for number in share] == list(range(count))
+    lengths = [len(share) for share in shares]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_without_torchrun_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined("cpu") as world:
+        assert world == World()
+
+
+def test_a_device_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="--device gpu: use cpu, cuda or auto"), joined("gpu"):
+        pass
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(UsageError, match="no CUDA device is visible"), joined("cuda"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer"),
+        RuntimeError("Timed out waiting 600000ms for recv operation"),
+        dist.DistBackendError("anything"),
+    ],
+)
+def test_a_broken_connection_is_the_end_of_another_process(error):
+    with pytest.raises(WorldError, match="another process of this run"), failures_named():
+        raise error
+
+
+def test_other_errors_keep_their_own_words():
+    with pytest.raises(RuntimeError, match="shape mismatch"), failures_named():
+        raise RuntimeError("shape mismatch")
+
+
+def in_one_of_two(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    world = World(rank, 2)
+    rows = [torch.arange(3.0), torch.arange(3.0, 8.0)][rank][:, None]
+    mine = torch.tensor([1.0 + rank])
+    found = {
+        "sum": world.sum(mine),
+        "untouched": mine,
+        "any": [world.any(rank == 1), world.any(False)],
+        "counts": world.counts(len(rows)),
+        "offset": world.offset(len(rows)),
+        "gather": world.gather(rows),
+        "gather one side": world.gather(rows[:0] if rank == 0 else rows),
+        "rows_at": world.rows_at(rows, torch.tensor([7, 0, 3, 2, 3])),
+        "broadcast": world.broadcast(mine),
+        "bytes": list(world.broadcast_bytes(b"the leader's word" if rank == 0 else b"")),
+        "no bytes": list(world.broadcast_bytes(b"")),
+    }
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    processes.spawn(in_one_of_two, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def test_two_processes_hear_the_same(two):
+    for rank, found in enumerate(two):
+        assert found["sum"].tolist() == [3.0]
+        assert found["untouched"].tolist() == [1.0 + rank]
+        assert found["any"] == [True, False]
+        assert found["counts"] == [3, 5]
+        assert found["offset"] == 3 * rank
+        assert found["gather"].flatten().tolist() == list(range(8))
+        assert found["gather one side"].flatten().tolist() == [3, 4, 5, 6, 7]
+        assert found["rows_at"].flatten().tolist() == [7, 0, 3, 2, 3]
+        assert found["broadcast"].tolist() == [1.0]
+        assert bytes(found["bytes"]) == b"the leader's word"
+        assert found["no bytes"] == []

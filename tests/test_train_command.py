@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.presets import PRESETS, small
+from deepcluster.settings import Run, flat
+from deepcluster.train_command import SHORT, Common, Train, parsed, taken_preset
+
+
+def test_a_flag_changes_the_preset_and_keeps_the_rest():
+    preset, rest = taken_preset(["photos", "--preset", "small", "--k", "7", "--seed=3"])
+    run = parsed(rest, preset).run
+    changed = {name for name, value in flat(run).items() if value != flat(small())[name]}
+    assert changed == {"clustering.k", "seed"}
+    assert run.clustering == KMeans(k=7)
+    assert run.seed == 3
+
+
+@pytest.mark.parametrize("name", ["paper-pic", "paper_pic"])
+def test_both_spellings_of_a_preset(name: str):
+    preset, _ = taken_preset(["photos", f"--preset={name}"])
+    assert isinstance(preset.clustering, PowerIteration)
+
+
+def test_a_variants_own_settings_can_be_set():
+    preset, rest = taken_preset(["photos", "--preset", "paper-pic", "--clustering.sigma", "auto"])
+    assert parsed(rest, preset).run.clustering == PowerIteration(sigma="auto")
+
+
+def test_flags_may_be_spelled_with_underscores():
+    run = parsed(["photos", "--network.input_size", "128"], Run()).run
+    assert run.network.input_size == 128
+
+
+def test_every_common_flag_exists():
+    own = {entry.name for entry in fields(Train)} | {"preset"}
+    for entry in fields(Common):
+        flag = "--" + entry.name.replace("_", "-")
+        long = SHORT.get(flag, flag).removeprefix("--").replace("-", "_")
+        assert long in own or long in flat(Run()), flag
+
+
+def test_the_common_help_names_every_preset():
+    import inspect
+
+    source = inspect.getsource(Common)
+    assert [name for name in PRESETS if name not in source] == []
+
+
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
+def test_help_ends_with_zero(flag: str, capsys: pytest.CaptureFixture[str]):
+    from deepcluster.train_command import train
+
+    with pytest.raises(SystemExit) as stop:
+        train([flag])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--epochs" in shown
+    assert ("--whitening.dimensions" in shown) == (flag == "--help-all")
+    if flag == "--help":
+        assert len(shown.splitlines()) < 60

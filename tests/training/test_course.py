@@ -1,0 +1,217 @@
+"""Where a run stands, across its end and its continuation."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World
+from deepcluster.training.checkpoint import CheckpointDamaged
+from deepcluster.training.course import Course
+from deepcluster.training.epoch import EpochProgress, train_epoch
+from deepcluster.training.optimizers import Optimization, momenta
+
+OPTIMIZATION = Optimization(step=0.02, head_momentum=0.5)
+LABELS = np.array([0, 1, -1, 1, 0])
+
+
+@pytest.fixture
+def course(tmp_path, tiny):
+    """Makes the course of the same run, as each start of the command does."""
+
+    def make(**more) -> Course:
+        network = tiny(2)
+        return Course(
+            RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(), **more
+        )
+
+    return make
+
+
+def learn(course: Course, batches, head_optimizer, progress=None):
+    course.labels = LABELS
+    return train_epoch(
+        course.network,
+        batches,
+        (course.optimizer, head_optimizer),
+        World(),
+        progress=progress or EpochProgress(),
+        dropout_stream=(0, 0),
+    )
+
+
+def record(epoch: int, seconds: float = 1.0):
+    return {"epoch": epoch, "loss": 0.5, "seconds": {"learn": seconds}}
+
+
+def same_tensors(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_new_run_has_nothing_to_take_up(course):
+    new = course()
+    assert new.take_up() is None
+    assert (new.done, new.labels, new.digest) == (0, None, "untrained")
+    assert new.saved_head(0) is None
+
+
+def test_a_complete_epoch_is_taken_up(course, stripes):
+    before = course()
+    learn(before, stripes(2), OPTIMIZATION.for_head(before.network))
+    before.complete(0, record(0))
+    after = course()
+    assert after.take_up().startswith("continuing after 1 epochs (epoch-0001-step-00000000")
+    assert after.done == 1
+    assert after.labels.tolist() == LABELS.tolist()
+    assert after.labels.dtype == np.int64
+    assert after.digest == before.digest != "untrained"
+    assert same_tensors(after.network.trunk.state_dict(), before.network.trunk.state_dict())
+    assert same_tensors(momenta(after.optimizer), momenta(before.optimizer))
+    assert after.saved_head(1) is None
+    assert after.inside(1, OPTIMIZATION.for_head(after.network)) == (EpochProgress(), {})
+
+
+def test_a_complete_epoch_leaves_its_labels_and_its_line(course, tmp_path, stripes):
+    done = course()
+    learn(done, stripes(1), OPTIMIZATION.for_head(done.network))
+    done.complete(0, record(0))
+    assert np.load(tmp_path / "assignments/epoch-0000.npy").tolist() == LABELS.tolist()
+    assert done.folder.journal() == [record(0)]
+
+
+def test_an_epoch_under_way_goes_on_bit_for_bit(course, stripes):
+    whole = course()
+    whole_head = OPTIMIZATION.for_head(whole.network)
+    expected = learn(whole, stripes(4), whole_head)
+
+    before = course()
+    head_optimizer = OPTIMIZATION.for_head(before.network)
+    progress = learn(before, stripes(2), head_optimizer)
+    before.save_inside(0, head_optimizer, progress, {"clusters": 2})
+
+    after = course()
+    assert "after 0 epochs and 2 steps" in after.take_up()
+    after.network.head = after.saved_head(0)
+    head_optimizer = OPTIMIZATION.for_head(after.network)
+    progress, so_far = after.inside(0, head_optimizer)
+    assert so_far == {"clusters": 2}
+    assert progress.step == 2
+    assert learn(after, stripes(4, first=2), head_optimizer, progress) == expected
+    assert same_tensors(after.network.state_dict(), whole.network.state_dict())
+    assert same_tensors(momenta(head_optimizer), momenta(whole_head))
+
+
+def test_what_was_inside_is_used_once(course, stripes):
+    before = course()
+    head_optimizer = OPTIMIZATION.for_head(before.network)
+    before.save_inside(0, head_optimizer, learn(before, stripes(1), head_optimizer), {})
+    after = course()
+    after.take_up()
+    after.inside(0, OPTIMIZATION.for_head(after.network))
+    assert after.saved_head(0) is None
+
+
+def test_only_the_leading_process_takes_up_the_losses(course, stripes, tiny, tmp_path, monkeypatch):
+    before = course()
+    head_optimizer = OPTIMIZATION.for_head(before.network)
+    before.save_inside(0, head_optimizer, learn(before, stripes(2), head_optimizer), {})
+    monkeypatch.setattr(World, "wait", lambda world: None)
+    network = tiny(2)
+    other = Course(RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(1, 2))
+    other.take_up()
+    progress, _ = other.inside(0, OPTIMIZATION.for_head(network))
+    assert progress == EpochProgress(2)
+
+
+def test_a_process_that_does_not_lead_writes_nothing(tiny, tmp_path, stripes):
+    network = tiny(2)
+    other = Course(RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(1, 2))
+    head_optimizer = OPTIMIZATION.for_head(network)
+    other.save_inside(0, head_optimizer, EpochProgress(1), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_no_checkpoint_vouches_for_is_forgotten(course, stripes):
+    before = course()
+    learn(before, stripes(1), OPTIMIZATION.for_head(before.network))
+    before.complete(0, record(0))
+    before.folder.record(record(1))
+    before.folder.write_assignment(1, LABELS)
+    after = course()
+    after.take_up()
+    assert after.folder.journal() == [record(0)]
+    assert [path.name for path in (after.folder.path / "assignments").iterdir()] == [
+        "epoch-0000.npy"
+    ]
+
+
+def test_after_a_damaged_checkpoint_the_run_stands_where_the_one_before_does(course, stripes):
+    before = course()
+    learn(before, stripes(1), OPTIMIZATION.for_head(before.network))
+    before.complete(0, record(0))
+    before.complete(1, record(1))
+    (before.folder.checkpoints / "epoch-0002-step-00000000" / "state.json").write_text("{}")
+    after = course()
+    with pytest.warns(CheckpointDamaged, match="epoch-0002"):
+        after.take_up()
+    assert after.done == 1
+    assert after.folder.journal() == [record(0)]
+    assert [path.name for path in after.folder.checkpoints.iterdir()] == [
+        "epoch-0001-step-00000000"
+    ]
+
+
+def test_another_network_is_refused(course, stripes, tmp_path):
+    before = course()
+    learn(before, stripes(1), OPTIMIZATION.for_head(before.network))
+    before.complete(0, record(0))
+    other = course()
+    other.network.trunk.convnet.fc7 = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    with pytest.raises(ResumeError, match="does not fit this network"):
+        other.take_up()
+
+
+def test_the_epochs_left_follow_what_is_done(course):
+    run = course()
+    run.done = 2
+    seen = []
+    for epoch in run.epochs(until=5):
+        seen.append(epoch)
+        run.done += 1
+    assert seen == [2, 3, 4]
+
+
+def test_no_epoch_begins_that_the_minutes_given_do_not_hold(course):
+    run = course(minutes=1.0)
+    run.done = 1
+    run.folder.record(record(0, seconds=20.0))
+    assert next(run.epochs(until=5), None) == 1  # 20 + 1.5 x 20 is within 60
+    run.folder.record(record(1, seconds=20.0))
+    assert next(run.epochs(until=5), None) is None
+
+
+def test_a_save_is_due_once_in_a_while(course, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    run = course(save_minutes=10)
+    now[0] += 599
+    assert not run.save_is_due()
+    now[0] += 2
+    assert run.save_is_due()
+    assert not run.save_is_due()
+    now[0] += 601
+    assert run.save_is_due()
+
+
+def test_any_save_puts_off_the_next(course, stripes, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    run = course(save_minutes=10)
+    learn(run, stripes(1), OPTIMIZATION.for_head(run.network))
+    now[0] += 599
+    run.complete(0, record(0))
+    now[0] += 599
+    assert not run.save_is_due()
