@@ -17,7 +17,7 @@ def run(words: Sequence[str], folder: Path, fault: str = "") -> tuple[int, str]:
     log = folder / "output.txt"
     child = _context.Process(target=_carry_out, args=(list(words), str(folder), str(log), fault))
     child.start()
-    child.join(300)
+    child.join(600)
     if child.is_alive():
         child.kill()
         raise TimeoutError(f"{words} did not end; it printed {log.read_text()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -126,15 +127,16 @@ def test_an_unknown_network_is_named(images: Path, tmp_path: Path):
     [
         ("--epochs", "0", "--epochs 0"),
         ("--input-size", "32", "the smallest is 64"),
-        ("--batch", "1", "at least 2"),
+        ("--batch", "1", "use at least 2"),
         ("--draw.reassign", "0", "above 0"),
         ("--training.step", "-1", "above 0"),
         ("--whitening.dimensions", "0", "at least 1"),
         ("--device", "cuda", "no CUDA device"),
+        ("--device", "gpu", "use cpu, cuda or auto"),
     ],
 )
 def test_amounts_that_cannot_work(flag: str, value: str, part: str, images: Path, tmp_path: Path):
-    if flag == "--device" and torch.cuda.is_available():
+    if value == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     words = ["train", str(images), "--preset", "small", "--k", "4", flag, value]
     refused(words, tmp_path, 2, part)
@@ -173,6 +175,20 @@ def test_no_space(images: Path, tmp_path: Path):
     assert code == 6
     assert "no space left" in output.splitlines()[-1]
     assert "MB free" in output
+
+
+def test_too_little_space_is_known_before_any_image_is_read(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from deepcluster.presets import paper_alexnet
+    from deepcluster.runtime.errors import StorageError
+    from deepcluster.runtime.run_folder import RunFolder
+    from deepcluster.session import _refuse_small_disk
+
+    space = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: space._replace(free=10**9))
+    with pytest.raises(StorageError, match=r"need 1,399 MB and 1,000 MB are free"):
+        _refuse_small_disk(RunFolder(tmp_path / "run"), paper_alexnet())
 
 
 def test_two_runs_in_one_folder(images: Path, tmp_path: Path):

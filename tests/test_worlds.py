@@ -106,8 +106,8 @@ def test_a_process_killed_ends_the_others_soon_and_says_so(images: Path, tmp_pat
 def test_terminated_together_they_save_inside_the_epoch_and_one_alone_goes_on(
     images: Path, tmp_path: Path
 ):
-    # Five steps an epoch: both are told to stop in the second epoch, after its third step.
-    process = started(tmp_path, 2, command(images, "run"), fault="train.step:term@8")
+    # Four steps an epoch: both are told to stop in the second epoch, after its third step.
+    process = started(tmp_path, 2, command(images, "run"), fault="train.step:term@7")
     code, output = finished(process)
     assert code != 0, output
     assert newest_checkpoint(tmp_path) == "epoch-0001-step-00000003"

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         code = error.exit_code
     except Interrupted as stop:
-        _complain("stopped; what was done is saved, and the same command continues")
+        if os.environ.get("RANK", "0") == "0":
+            _complain("stopped; what was saved is whole, and the same command continues")
         code = stop.exit_code
     except KeyboardInterrupt:
         _complain("stopped at once; the last checkpoint is whole, and the same command continues")

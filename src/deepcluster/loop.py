@@ -16,6 +16,7 @@ from deepcluster.features import Features, Looking, extract
 from deepcluster.images.loader import Images
 from deepcluster.networks import fresh_head
 from deepcluster.pseudolabels import training_batches
+from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import NumericsError
 from deepcluster.runtime.seeds import generator
@@ -82,7 +83,9 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
         )
         raw = extract(sitting.course.network.trunk, images, world, how)
     with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
-        return run.whitening(raw, world)
+        features = run.whitening(raw, world)
+    interruption.raise_if_asked()  # the rows are kept; what is left is quickly done again
+    return features
 
 
 def group(sitting: Sitting, features: Features, epoch: int, record: dict[str, Any]) -> Clusters:

@@ -92,10 +92,12 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
     dimensions = max(8, min(256, images // 20))
     reasons = {
         "network.input_size": kind,
-        "clustering.k": f"k = {k:,} groups: {images:,}^0.8 / 8, about {images / k:,.0f} images each",
+        "clustering.k": f"k = {k:,} groups: {images:,}^0.8 / 8, "
+        f"about {images / k:,.0f} images each",
         "whitening.dimensions": f"{dimensions} dimensions: one for every 20 images, at least 8, "
         "at most the paper's 256",
-        "epochs": f"{epochs} epochs: about {epochs * reassign * images:,.0f} images seen in training",
+        "epochs": f"{epochs} epochs: about {epochs * reassign * images:,.0f} images "
+        "seen in training",
     }
     if timed:
         epochs = 500

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +20,19 @@ import torch
 import deepcluster
 from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
+from deepcluster.images.folder import find_images
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
 from deepcluster.loop import Sitting, alternate
 from deepcluster.networks import Network, build_network
-from deepcluster.runtime import run_folder
+from deepcluster.runtime import interruption, run_folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import (
     DataError,
     DeepClusterError,
     ImagesEnlarged,
     ResumeError,
+    StorageError,
 )
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
@@ -120,7 +124,7 @@ def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Pre
     """The leading process looks at folders and files; the others take its word."""
     if world.leads:
         try:
-            prepared = _prepared(asked, world.device.type == "cuda", display)
+            prepared = _prepared(asked, world, display)
         except DeepClusterError as error:
             world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
             raise
@@ -128,7 +132,9 @@ def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Pre
         world.broadcast_bytes(json.dumps(word).encode())
         world.broadcast_bytes(prepared.index.to_bytes())
         return prepared
-    told = json.loads(world.broadcast_bytes(b""))
+    told: dict[str, Any] = {"wait": True}
+    while "wait" in told:
+        told = json.loads(world.broadcast_bytes(b""))
     if "error" in told:
         raise ToldByTheLeaderError(told["error"])
     index = Index.from_bytes(world.broadcast_bytes(b""))
@@ -136,7 +142,8 @@ def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Pre
     return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
 
 
-def _prepared(asked: Asked, gpu: bool, display: Display) -> Prepared:
+def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
+    gpu = world.device.type == "cuda"
     if asked.out is None:
         folder, index = _matching(asked, gpu, display)
     else:
@@ -147,9 +154,14 @@ def _prepared(asked: Asked, gpu: bool, display: Display) -> Prepared:
     if folder.exists and index is None:
         index = _unchanged_index(folder, asked.images)
     if index is None:
-        index = _read_everything(folder, asked, display)
+        # What can be known before every file is read is said before.
+        most = len(find_images(asked.images))
+        likely, _ = asked.settle(most, gpu)
+        likely.validate(most, world.size)
+        _refuse_small_disk(folder, likely)
+        index = _read_everything(asked, world, display)
     run, reasons = asked.settle(len(index), gpu)
-    run.validate(len(index))
+    run.validate(len(index), world.size)
     if folder.exists:
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
@@ -221,6 +233,19 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
         )
 
 
+def _refuse_small_disk(folder: RunFolder, run: Run) -> None:
+    """Fail early if the checkpoints alone would not fit: weights and momentum, one kept spare."""
+    weights = sum(parameter.numel() for parameter in new_network(run).trunk.parameters())
+    needed = 8 * weights * (run.speed.checkpoints + 1)
+    place = next(p for p in (folder.path, *folder.path.absolute().parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise StorageError(
+            f"no space for the run in {place}: its checkpoints need {needed / 1e6:,.0f} MB and "
+            f"{free / 1e6:,.0f} MB are free; make room, or choose another --out"
+        )
+
+
 def _is_finished(folder: RunFolder, run: Run) -> bool:
     """Whether the run is closed and nothing more is asked of it."""
     if not folder.finished:
@@ -231,13 +256,19 @@ def _is_finished(folder: RunFolder, run: Run) -> bool:
     return run.epochs <= closing["epochs_asked"] and not more_time
 
 
-def _read_everything(folder: RunFolder, asked: Asked, display: Display) -> Index:
+def _read_everything(asked: Asked, world: World, display: Display) -> Index:
     """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
+    told_at = time.monotonic()
     with display.phase("reading images", 0, {}, "read") as phase:
 
         def advance(done: int, total: int) -> None:
             phase.total = total
             phase.advance(done - phase.done)
+            interruption.raise_if_asked()
+            nonlocal told_at
+            if time.monotonic() - told_at > 60:  # the others wait ten minutes for a word, no more
+                told_at = time.monotonic()
+                world.broadcast_bytes(json.dumps({"wait": True}).encode())
 
         index = Index.build(asked.images, os.cpu_count() or 1, advance)
     unusable = index.unusable

@@ -112,7 +112,7 @@ class Run:
         """The type that the network's arithmetic is cast to, if to another one."""
         return torch.bfloat16 if self.precision == "bfloat16" else None
 
-    def validate(self, images: int) -> None:
+    def validate(self, images: int, processes: int = 1) -> None:
         """Refuse, before any work, what cannot be carried out on so many images."""
         if isinstance(self.clustering, KMeans):
             k = self.clustering.k
@@ -129,8 +129,16 @@ class Run:
                 f"--network.input-size {self.network.input_size}: the smallest is 64; "
                 "smaller images are enlarged to it"
             )
-        if self.training.batch < 2:
-            raise UsageError(f"--training.batch {self.training.batch}: use at least 2")
+        least = 2 if processes == 1 else 8 * processes
+        if self.training.batch < least:
+            raise UsageError(
+                f"--batch {self.training.batch}: use at least {least} with {processes} process"
+                + ("es" if processes > 1 else "")
+            )
+        if images * self.draw.reassign < 2 * processes:
+            raise UsageError(f"{images} images are too few for {processes} processes; use fewer")
+        if self.speed.checkpoints < 1:
+            raise UsageError(f"--speed.checkpoints {self.speed.checkpoints}: keep at least 1")
         if self.whitening.dimensions < 1:
             raise UsageError(f"--whitening.dimensions {self.whitening.dimensions}: use at least 1")
         if not 0 < self.draw.reassign < math.inf:

@@ -9,6 +9,15 @@ import torch
 from torch import Tensor, nn
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take longer than one alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class RowsAsImages:
     """The face of `Images`, where image i shows nothing but its own number."""
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.decomposition import PCA as ReferencePCA
+from sklearn import decomposition
 
 from deepcluster.features import Features, Looking, Whitening, extract
 from deepcluster.features.moments import Moments
@@ -36,7 +36,7 @@ def whitened(lookup):
 def test_as_scikit_learn_does_up_to_sign(mixed_rows):
     rows = mixed_rows(600, 20, mean=5.0)
     ours = fit(rows, 8).whitened(rows).numpy()
-    reference = ReferencePCA(8, whiten=True, svd_solver="full").fit(rows.double().numpy())
+    reference = decomposition.PCA(8, whiten=True, svd_solver="full").fit(rows.double().numpy())
     theirs = reference.transform(rows.double().numpy())
     theirs *= np.sqrt(600 / 599)  # it divides by N - 1
     signs = np.sign((ours * theirs).sum(axis=0))
@@ -86,7 +86,7 @@ def test_the_exact_mean_becomes_zero():
     assert not fit(rows, 2)(torch.zeros(1, 2)).any()
 
 
-@pytest.mark.parametrize("width", [24, 300])
+@pytest.mark.parametrize("width", [24, 128])
 @pytest.mark.parametrize("largest", [1.0, 30.0])
 @pytest.mark.parametrize("keep", ["device", "recompute"])
 def test_only_independent_directions_are_kept(whitened, width, largest, keep):

@@ -140,10 +140,19 @@ def test_the_seconds_of_a_phase_are_added_up(plain, clock):
     for name in ("looking", "whitening"):
         with plain[0].phase(name, 1, seconds, "look"):
             clock[0] += 2
-    with pytest.raises(ZeroDivisionError), plain[0].phase("learning", 1, seconds, "learn"):
+    assert seconds == {"look": 5.0}
+
+
+def test_a_phase_that_fails_counts_as_well(plain, clock):
+    seconds = {}
+
+    def fail() -> None:
         clock[0] += 3
         raise ZeroDivisionError
-    assert seconds == {"look": 5.0, "learn": 3.0}
+
+    with pytest.raises(ZeroDivisionError), plain[0].phase("learning", 1, seconds, "learn"):
+        fail()
+    assert seconds == {"learn": 3.0}
 
 
 def test_a_terminal_shows_the_phase_under_way():

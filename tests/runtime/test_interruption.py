@@ -41,9 +41,13 @@ def test_a_second_sigterm_changes_nothing():
 
 def test_signals_mean_what_they_did_before():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with pytest.raises(ZeroDivisionError), interruption.noticed():
+
+    def fail() -> None:
         send(signal.SIGTERM)
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), interruption.noticed():
+        fail()
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert interruption.asked() is None
 

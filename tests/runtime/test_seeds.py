@@ -15,8 +15,8 @@ def numbers(draws, seed=0, purpose="crop", epoch=0, count=4):
 
 
 def test_a_stream_is_the_same_on_every_machine():
-    assert stream(0, "cluster", 3) == 8018588880612082480
-    assert numbers([5], count=2).tolist() == [[0.7394060037427325, 0.6436391172331535]]
+    assert stream(0, "cluster", 3) == 2438414458634309949
+    assert numbers([5], count=2).tolist() == [[0.8507775643679606, 0.43347223793728173]]
 
 
 @given(st.integers(), st.text(max_size=8), st.lists(st.integers(0, 1000), max_size=3))

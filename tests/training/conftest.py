@@ -13,6 +13,15 @@ from deepcluster.runtime import faults
 from deepcluster.runtime.seeds import generator
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take longer than one alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def tiny() -> Callable[..., Network]:
     """Makes a network with a head for `count` clusters; the same one every time."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.errors import ResumeError, WorldError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import World
 from deepcluster.training.checkpoint import CheckpointDamaged
@@ -118,12 +118,27 @@ def test_only_the_leading_process_takes_up_the_losses(course, stripes, tiny, tmp
     before = course()
     head_optimizer = OPTIMIZATION.for_head(before.network)
     before.save_inside(0, head_optimizer, learn(before, stripes(2), head_optimizer), {})
-    monkeypatch.setattr(World, "wait", lambda world: None)
+    monkeypatch.setattr(World, "broadcast_bytes", lambda world, data: data)  # the leader agrees
+    monkeypatch.setattr(World, "any", lambda world, flag: flag)
     network = tiny(2)
     other = Course(RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(1, 2))
     other.take_up()
     progress, _ = other.inside(0, OPTIMIZATION.for_head(network))
     assert progress == EpochProgress(2)
+
+
+def test_processes_that_find_different_checkpoints_stop(
+    course, stripes, tiny, tmp_path, monkeypatch
+):
+    before = course()
+    head_optimizer = OPTIMIZATION.for_head(before.network)
+    before.save_inside(0, head_optimizer, learn(before, stripes(2), head_optimizer), {})
+    monkeypatch.setattr(World, "broadcast_bytes", lambda world, data: b"another digest")
+    monkeypatch.setattr(World, "any", lambda world, flag: flag)
+    network = tiny(2)
+    other = Course(RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(1, 2))
+    with pytest.raises(WorldError, match="different checkpoints"):
+        other.take_up()
 
 
 def test_a_process_that_does_not_lead_writes_nothing(tiny, tmp_path, stripes):

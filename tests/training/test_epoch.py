@@ -107,13 +107,13 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_move(tiny, stripes):
     optimizers = both(network)
     trained(network, stripes(2), optimizers=optimizers)
     parameters = {name: p.detach().clone() for name, p in network.named_parameters()}
-    first, second = stripes(4, first=2)
-    second = replace(second, weights=torch.tensor([torch.nan] + [1.0] * 7))
+    (batch,) = stripes(4, first=3)
+    spoiled = replace(batch, weights=torch.tensor([torch.nan] + [1.0] * 7))
     saves = []
     with pytest.raises(NumericsError, match="no longer finite at step 3"):
         trained(
             network,
-            [second],
+            [spoiled],
             optimizers=optimizers,
             progress=EpochProgress(3),
             save=saves.append,

@@ -23,5 +23,9 @@ class Sobel(nn.Module):
         self.register_buffer("filters", torch.stack([across, down])[:, None], persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Both contrasts at every pixel, with zeros around the image."""
-        return F.conv2d(images.mean(dim=1, keepdim=True), self.filters, padding=1)
+        """Both contrasts at every pixel, with zeros around the image.
+
+        In float32 always: the difference of two bfloat16 neighbours is mostly rounding.
+        """
+        with torch.autocast(images.device.type, enabled=False):
+            return F.conv2d(images.mean(dim=1, keepdim=True), self.filters, padding=1)

@@ -26,14 +26,14 @@ class Batch:
     total: int  # images of this step in all processes
 
 
-def batch_bounds(count: int, batch: int, world_size: int) -> list[tuple[int, int]]:
-    """The draws of each step, as [start, stop).
+def batch_bounds(count: int, batch: int) -> list[tuple[int, int]]:
+    """The draws of each step, as [start, stop), whatever the number of processes.
 
-    A remainder too small for batch norm in every process (fewer than two images each) goes with
-    the step before.
+    A remainder of less than a quarter of a batch, which might not give every process the two
+    images that batch norm wants, goes with the step before.
     """
     starts = list(range(0, count, batch))
-    if len(starts) > 1 and count - starts[-1] < 2 * world_size:
+    if len(starts) > 1 and count - starts[-1] < max(2, batch / 4):
         starts.pop()
     return list(zip(starts, [*starts[1:], count], strict=True))
 
@@ -51,7 +51,7 @@ def training_batches(
     start: int = 0,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step `start` on; a repeated image gets another crop."""
-    bounds = batch_bounds(len(draws), batch, world.size)[start:]
+    bounds = batch_bounds(len(draws), batch)[start:]
     mine = [_share(first, last, world) for first, last in bounds]
     crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers)
     for number, ((first, last), (pixels, numbers)) in enumerate(zip(bounds, crops, strict=True)):

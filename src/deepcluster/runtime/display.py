@@ -67,7 +67,7 @@ class Display:
     def say(self, text: str = "", style: str | None = None) -> None:
         """One line for the user."""
         if self.speaks:
-            self.console.print(text, style=style, markup=False)
+            self.console.print(text, style=style, markup=False, emoji=False)
 
     def warn(self, warning: HealthWarning) -> None:
         """A named warning, shown and remembered for the journal."""

@@ -100,6 +100,8 @@ class RunFolder:
         with storage_errors_named(self.path), (self.path / "journal.jsonl").open("a") as journal:
             faults.point("journal.write")
             journal.write(json.dumps(entry) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
 
     def journal(self) -> list[dict[str, Any]]:
         """The journal's lines; one that was cut short by a crash is left out."""

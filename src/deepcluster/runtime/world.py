@@ -121,12 +121,11 @@ def best_device() -> str:
 def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]:
     """The world that torchrun describes in the environment, or the one of a single process."""
     kind = best_device() if device == "auto" else device
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", kind):
+        raise UsageError(f"--device {device}: use cpu, cuda or auto")
     if kind.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"--device {device}: no CUDA device is visible; use --device cpu")
-    try:
-        here = torch.device(kind)
-    except RuntimeError:
-        raise UsageError(f"--device {device}: use cpu, cuda or auto") from None
+    here = torch.device(kind)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World(device=here)
@@ -134,7 +133,6 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if here.type == "cuda":
         here = torch.device("cuda", local)
-    if here.type == "cuda":
         if local >= torch.cuda.device_count():
             raise UsageError(
                 f"process {local} of this machine has no GPU of its own: "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ _MANIFEST = "MANIFEST.json"
 _STATE = "state.json"
 _FORMAT = 1
 _WRITING = ".writing"
+_NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 
 
 class CheckpointDamaged(HealthWarning):
@@ -97,7 +99,7 @@ class Checkpoints:
     def drop_after(self, name: str) -> None:
         """Remove the checkpoints newer than the named one: damaged, or of a course not taken."""
         for path in self._committed():
-            if path.name > name:
+            if not name or _moment(path.name) > _moment(name):
                 shutil.rmtree(path)
 
     def _write(self, aside: Path, checkpoint: Checkpoint) -> str:
@@ -116,11 +118,19 @@ class Checkpoints:
     def _committed(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return sorted(path for path in self.folder.iterdir() if path.name.startswith("epoch-"))
+        found = (path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
+        return sorted(found, key=lambda path: _moment(path.name))
 
     def _clear_unfinished(self) -> None:
         for path in self.folder.glob(f"{_WRITING}-*"):
             shutil.rmtree(path, ignore_errors=True)  # another process may be at it too
+
+
+def _moment(name: str) -> tuple[int, int]:
+    """The epoch and the step that a checkpoint's name tells."""
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    return int(match[1]), int(match[2])
 
 
 def _write_synced(path: Path, content: bytes) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim import SGD
 
 from deepcluster.networks import Network
-from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.errors import ResumeError, WorldError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import World
 from deepcluster.training.checkpoint import Checkpoint, Checkpoints
@@ -53,7 +53,7 @@ class Course:
     def take_up(self) -> str | None:
         """Continue from the newest whole checkpoint; gives a sentence about it, if there is one."""
         found = self._checkpoints.newest()
-        self.world.wait()  # nobody may still be reading when the leading process tidies up
+        self._agree_on(found)  # and nobody still reads when the leading process tidies up
         self.done = 0 if found is None else int(found.state["epoch"])
         if self.world.leads:
             self.folder.forget_after(self.done)
@@ -69,6 +69,14 @@ class Course:
             self.digest = found.digest
         where = f" and {found.state['step']} steps" if found.state["step"] else ""
         return f"continuing after {self.done} epochs{where} ({found.name}, hashes verified)"
+
+    def _agree_on(self, found: Checkpoint | None) -> None:
+        mine = b"nothing" if found is None else found.digest.encode()
+        if self.world.any(self.world.broadcast_bytes(mine) != mine):
+            raise WorldError(
+                f"the processes find different checkpoints in {self.folder.path}; "
+                "it must be one folder that all of them see"
+            )
 
     def epochs(self, until: int) -> Iterator[int]:
         """The epochs still to do, counted from 0; fewer when the time given is used up."""
