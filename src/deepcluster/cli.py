@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -48,16 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except MemoryError:
-        _complain("out of memory; try a smaller --training.batch or --network.input-size")
-        code = 6
     except Exception as error:
-        if _is_out_of_gpu_memory(error):
-            _complain("out of GPU memory; try a smaller --training.batch or --network.input-size")
-            code = 6
-        else:
-            _complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
-            code = 1
+        sentence = _known_shortage(error)
+        code = 6 if sentence else 1
+        _complain(sentence or f"unexpected {type(error).__name__}: {error} (--debug shows where)")
     if debug:
         traceback.print_exc()
     return code
@@ -109,5 +104,13 @@ def _complain(sentence: str) -> None:
         print(f"{who}: {sentence}", file=sys.stderr)
 
 
-def _is_out_of_gpu_memory(error: Exception) -> bool:
-    return type(error).__name__ == "OutOfMemoryError"
+def _known_shortage(error: Exception) -> str | None:
+    """What to say when the machine is too small for what was asked."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory; try a smaller --batch or --input-size"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            "no space left on the disk; make room, or choose another --out; what was saved before "
+            "is whole, and the same command continues"
+        )
+    return None
