@@ -135,8 +135,6 @@ class Run:
                 f"--batch {self.training.batch}: use at least {least} with {processes} process"
                 + ("es" if processes > 1 else "")
             )
-        if images * self.draw.reassign < 2 * processes:
-            raise UsageError(f"{images} images are too few for {processes} processes; use fewer")
         if self.speed.checkpoints < 1:
             raise UsageError(f"--speed.checkpoints {self.speed.checkpoints}: keep at least 1")
         if self.whitening.dimensions < 1:
@@ -145,6 +143,8 @@ class Run:
             raise UsageError(f"--draw.reassign {self.draw.reassign:g}: it must be above 0")
         if not self.training.step > 0:
             raise UsageError(f"--training.step {self.training.step:g}: it must be above 0")
+        if images * self.draw.reassign < 2 * processes:
+            raise UsageError(f"{images} images are too few for {processes} processes; use fewer")
 
 
 def suggested_k(images: int) -> int:
