@@ -11,7 +11,7 @@ from deepcluster.clusters import PowerIteration, normalized_mutual_information
 from deepcluster.features import Features, Looking, Whitening, extract
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
-from deepcluster.images.sources import write_demo_images
+from deepcluster.images.pictures import write_demo_images
 from deepcluster.presets import small
 from deepcluster.runtime.errors import ManySingletons
 from deepcluster.runtime.world import World

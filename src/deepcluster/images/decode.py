@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from deepcluster.images.folder import starts_like_an_image
+from deepcluster.images.source import Source
 
 MAX_PIXELS = 80_000_000
 
@@ -48,10 +49,10 @@ class Unusable(Exception):  # noqa: N818 - a verdict on a file, not a fault of t
         self.reason = reason
 
 
-def read(path: str | Path) -> Image.Image:
-    """The RGB image in the file, upright; raises `Unusable`."""
+def read(path: str | Path, source: Source | None = None) -> Image.Image:
+    """The RGB image in a file, or in one of a source's, upright; raises `Unusable`."""
     try:
-        with Path(path).open("rb") as file:
+        with Path(path).open("rb") if source is None else source.open(str(path)) as file:
             return decode(file)[0]
     except OSError as error:
         raise Unusable(unreadable(error)) from error

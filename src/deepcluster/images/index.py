@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from deepcluster.images.decode import Unusable, decode, unreadable
-from deepcluster.images.folder import Found, decoded, encoded, find_images
+from deepcluster.images.folder import Found, decoded, encoded
+from deepcluster.images.source import Source, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError
@@ -59,20 +59,21 @@ class Index:
     @classmethod
     def build(
         cls,
-        root: str | Path,
+        source: str | Path | Source,
         workers: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> Index:
-        """The index of a folder, each of its files read and decoded once.
+        """The index of a source, each of its files read and decoded once.
 
         Args:
-            root: The folder.
+            source: Where the files are.
             workers: How many threads decode, at least one.
             progress: Called with the number of files done and of all files; what it raises ends
                 the work.
         """
-        found = find_images(root)
-        judge = partial(_verdict, Path(root))
+        files = source_of(source)
+        found = files.find()
+        judge = partial(_verdict, files)
         rows: list[dict[str, Any]] = []
         for row in in_order(judge, found, workers, ahead=16 * max(1, workers)):
             rows.append(row)
@@ -162,21 +163,22 @@ class Index:
             digest.update(f"{path}\0{content}\n".encode())
         return digest.hexdigest()
 
-    def changes(self, root: str | Path) -> Changes:
-        """What was added, removed or changed under the root since the index was made.
+    def changes(self, source: str | Path | Source) -> Changes:
+        """What was added, removed or changed in the source since the index was made.
 
         A file of the same size and time is taken to be the same; otherwise its content decides.
         """
         names = ("path", "size", "modified", "hash")
         columns = [self.table[name].to_pylist() for name in names]
         before = {decoded(path): rest for path, *rest in zip(*columns, strict=True)}
-        now = {found.path: found for found in find_images(root)}
+        files = source_of(source)
+        now = {found.path: found for found in files.find()}
         both = [path for path in now if path in before]
         moved = [p for p in both if [now[p].size, now[p].modified] != before[p][:2]]
         return Changes(
             added=[path for path in now if path not in before],
             removed=[path for path in before if path not in now],
-            changed=[path for path in moved if _content(Path(root) / path) != before[path][2]],
+            changed=[path for path in moved if _content(files, path) != before[path][2]],
         )
 
     def smaller_than(self, pixels: int) -> int:
@@ -194,7 +196,7 @@ class Index:
         return self.table.filter(pc.is_valid(self.table["id"]))
 
 
-def _verdict(root: Path, found: Found) -> dict[str, Any]:
+def _verdict(source: Source, found: Found) -> dict[str, Any]:
     row: dict[str, Any] = {
         "path": encoded(found.path),
         "size": found.size,
@@ -202,7 +204,7 @@ def _verdict(root: Path, found: Found) -> dict[str, Any]:
         "reason": None,
     }
     try:
-        with (root / found.path).open("rb") as file:
+        with source.open(found.path) as file:
             row["hash"] = _digest(file)
             file.seek(0)
             image, row["mode"] = decode(file)
@@ -214,14 +216,15 @@ def _verdict(root: Path, found: Found) -> dict[str, Any]:
     return row
 
 
-def _content(path: Path) -> str | None:
+def _content(source: Source, path: str) -> str | None:
     """The hash of the file, or None where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with source.open(path) as file:
             return _digest(file)
     except OSError:
         return None
 
 
-def _digest(file: BufferedReader) -> str:
-    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+def _digest(file: BinaryIO) -> str:
+    # The stubs want a file with readinto; every binary file that is opened has one.
+    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]

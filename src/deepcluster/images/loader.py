@@ -16,6 +16,7 @@ from deepcluster.images.crops import NUMBERS, learn, look
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.source import Source, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime.errors import DataError
 from deepcluster.runtime.seeds import uniforms
@@ -38,8 +39,8 @@ class _Piece(NamedTuple):
 class Images:
     """The usable images under a root; image i is row i of the index."""
 
-    def __init__(self, root: str | Path, index: Index, size: int) -> None:
-        self.root = Path(root)
+    def __init__(self, source: str | Path | Source, index: Index, size: int) -> None:
+        self.source = source_of(source)
         self.size = size
         self.labels = index.labels
         self._paths = index.paths
@@ -109,11 +110,12 @@ class Images:
         for row, one in enumerate(piece.ids, piece.first):
             path = self._paths[one]
             try:
-                image = read(self.root / path)
+                image = read(path, self.source)
             except Unusable as unusable:
+                where = encoded(str(self.source.place / path))
                 raise DataError(
-                    f"{encoded(str(self.root / path))}: {unusable.reason}, though it was fine when "
-                    "the images were indexed; put it back, or start again with --fresh"
+                    f"{where}: {unusable.reason}, though it was fine when the images were indexed; "
+                    "put it back, or start again with --fresh"
                 ) from unusable
             crop = (
                 look(image, self.size)

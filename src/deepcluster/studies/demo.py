@@ -19,7 +19,7 @@ from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
 from deepcluster.features import Looking, extract
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
-from deepcluster.images.sources import overlapping, read_boxes, write_demo_images
+from deepcluster.images.pictures import overlapping, read_boxes, write_demo_images
 from deepcluster.networks import Network
 from deepcluster.presets import small
 from deepcluster.runtime import interruption

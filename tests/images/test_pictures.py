@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from deepcluster.images.index import Index
-from deepcluster.images.sources import (
+from deepcluster.images.pictures import (
     LEAST_DEVIATION,
     PICTURES,
     overlapping,
