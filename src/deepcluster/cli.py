@@ -15,6 +15,8 @@ from deepcluster.runtime.interruption import Interrupted
 
 VERBS = {
     "train": "learn features and groups from a folder of images; the same command continues",
+    "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
+    "pack": "decode images once into a store that train reads",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -71,18 +73,42 @@ def _carry_out(words: list[str]) -> int:
     verb, rest = words[0], words[1:]
     if verb not in VERBS:
         raise UsageError(f"no such verb {verb!r}{_perhaps(verb, VERBS)}; see deepcluster --help")
-    carry_out: dict[str, Callable[[list[str]], int]] = {"train": _train, "demo": _demo}
+    carry_out: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "check": _check,
+        "pack": _pack,
+        "demo": _demo,
+    }
     return carry_out[verb](rest)
 
 
 def _train(words: list[str]) -> int:
-    if words and not words[0].startswith("-"):
-        from deepcluster.images.folder import quick_check
-
-        quick_check(Path(words[0]))  # before torch is imported, which takes seconds
+    _quick_check(words)
     from deepcluster.train_command import train
 
     return train(words)
+
+
+def _check(words: list[str]) -> int:
+    _quick_check(words)
+    from deepcluster.check_command import check
+
+    return check(words)
+
+
+def _pack(words: list[str]) -> int:
+    _quick_check(words)
+    from deepcluster.pack_command import pack
+
+    return pack(words)
+
+
+def _quick_check(words: list[str]) -> None:
+    """Refuse what cannot be read before torch is imported, which takes seconds."""
+    if words and not words[0].startswith("-"):
+        from deepcluster.images.source import quick_check
+
+        quick_check(Path(words[0]))
 
 
 def _demo(words: list[str]) -> int:

@@ -6,10 +6,8 @@ The same command again takes up where the last one stopped.
 from __future__ import annotations
 
 import json
-import os
+import re
 import shutil
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +18,13 @@ import torch
 import deepcluster
 from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
-from deepcluster.images.folder import find_images
 from deepcluster.images.index import Index
-from deepcluster.images.loader import Images
+from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
 from deepcluster.networks import Network, build_network
-from deepcluster.runtime import interruption, run_folder
+from deepcluster.runtime import run_folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import (
-    DataError,
     DeepClusterError,
     ImagesEnlarged,
     ResumeError,
@@ -114,7 +110,7 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     )
     if (where := course.take_up()) is not None:
         display.say(where)
-    images = Images(asked.images, prepared.index, run.network.input_size)
+    images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
     alternate(sitting)
     return closing_pass(sitting)
@@ -138,12 +134,13 @@ def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Pre
     if "error" in told:
         raise ToldByTheLeaderError(told["error"])
     index = Index.from_bytes(world.broadcast_bytes(b""))
-    run, _ = asked.settle(len(index), world.device.type == "cuda")
+    run, _ = _settled(asked, len(index), world.device.type == "cuda")
     return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
 
 
 def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
     gpu = world.device.type == "cuda"
+    intake = Intake(asked.images)
     if asked.out is None:
         folder, index = _matching(asked, gpu, display)
     else:
@@ -152,15 +149,15 @@ def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
             folder = RunFolder(run_folder.next_number(asked.out.parent, asked.out.name))
     run_folder.refuse_foreign(folder.path)
     if folder.exists and index is None:
-        index = _unchanged_index(folder, asked.images)
+        index = intake.unchanged_index(folder)
     if index is None:
         # What can be known before every file is read is said before.
-        most = len(find_images(asked.images))
-        likely, _ = asked.settle(most, gpu)
-        likely.validate(most, world.size)
+        likely, _ = _settled(asked, intake.most(), gpu)
+        likely.validate(intake.most(), world.size)
         _refuse_small_disk(folder, likely)
-        index = _read_everything(asked, world, display)
-    run, reasons = asked.settle(len(index), gpu)
+        with folder.locked():
+            index = intake.read(folder, likely, asked.max_unusable, world, display)
+    run, reasons = _settled(asked, len(index), gpu)
     run.validate(len(index), world.size)
     if folder.exists:
         _refuse_other_settings(folder, run)
@@ -170,6 +167,11 @@ def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
     with folder.locked():
         _begin(folder, index, run, reasons, asked)
     return Prepared(folder, index, run, finished=False)
+
+
+def _settled(asked: Asked, images: int, gpu: bool) -> tuple[Run, list[str]]:
+    run, reasons = asked.settle(images, gpu)
+    return Intake(asked.images).suited(run), reasons
 
 
 def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked: Asked) -> None:
@@ -191,15 +193,15 @@ def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked:
 
 def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Index | None]:
     """The newest run with equal settings and data, or the next number."""
-    parent, name = Path("runs"), asked.images.resolve().name
+    parent, name = Path("runs"), _run_name(asked.images)
     if not asked.fresh:
         for path in reversed(run_folder.numbered(parent, name)):
             folder = RunFolder(path)
             if not folder.exists:
                 continue
             try:
-                index = _unchanged_index(folder, asked.images)
-                run, _ = asked.settle(len(index), gpu)
+                index = Intake(asked.images).unchanged_index(folder)
+                run, _ = _settled(asked, len(index), gpu)
                 _refuse_other_settings(folder, run)
             except ResumeError as error:
                 display.say(f"not continuing: {error}")
@@ -208,15 +210,11 @@ def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Ind
     return RunFolder(run_folder.next_number(parent, name)), None
 
 
-def _unchanged_index(folder: RunFolder, images: Path) -> Index:
-    index = Index.load(folder.index)
-    changes = index.changes(images)
-    if any(changes):
-        raise ResumeError(
-            f"the images of {folder.path} have changed since it began ({changes}); put them back, "
-            "or start a new run with another --out"
-        )
-    return index
+def _run_name(images: Path) -> str:
+    """What runs on these images are called: the folder's name, or the pattern's without its stars."""
+    place = images.resolve()
+    name = place.name if place.is_dir() else place.stem
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "images"
 
 
 def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
@@ -254,48 +252,6 @@ def _is_finished(folder: RunFolder, run: Run) -> bool:
     minutes = closing["minutes_asked"]
     more_time = minutes is not None and (run.minutes is None or run.minutes > minutes)
     return run.epochs <= closing["epochs_asked"] and not more_time
-
-
-def _read_everything(asked: Asked, world: World, display: Display) -> Index:
-    """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
-    told_at = time.monotonic()
-    with display.phase("reading images", 0, {}, "read") as phase:
-
-        def advance(done: int, total: int) -> None:
-            phase.total = total
-            phase.advance(done - phase.done)
-            interruption.raise_if_asked()
-            nonlocal told_at
-            if time.monotonic() - told_at > 60:  # the others wait ten minutes for a word, no more
-                told_at = time.monotonic()
-                world.broadcast_bytes(json.dumps({"wait": True}).encode())
-
-        index = Index.build(asked.images, os.cpu_count() or 1, advance)
-    unusable = index.unusable
-    if unusable:
-        counts = Counter(reason for _, reason in unusable)
-        display.say(
-            f"{len(unusable):,} of {len(index) + len(unusable):,} files cannot be used and are "
-            "left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
-        )
-        for path, reason in unusable[:10]:
-            display.say(f"  {path}: {reason}")
-        if len(unusable) > 10:
-            display.say(f"  and {len(unusable) - 10:,} more")
-    total = len(index) + len(unusable)
-    if len(unusable) > asked.max_unusable * total:
-        raise DataError(
-            f"{len(unusable):,} of {total:,} files in {asked.images} cannot be used, more than "
-            f"{asked.max_unusable:.0%}; remove or repair them, or pass --max-unusable 1 to go on "
-            "without them"
-        )
-    if len(index) < 2:
-        raise DataError(f"{asked.images} has {len(index)} usable images; give at least 2")
-    if index.distinct < 2:
-        raise DataError(
-            f"all {len(index):,} images in {asked.images} are copies of one; nothing can be learned"
-        )
-    return index
 
 
 def _announce(

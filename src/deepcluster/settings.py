@@ -13,6 +13,7 @@ import torch
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.features import Whitening
 from deepcluster.features.raw_rows import Keep
+from deepcluster.images.store import Pixels
 from deepcluster.pseudolabels import Draw
 from deepcluster.runtime.errors import UsageError
 from deepcluster.training.optimizers import Optimization
@@ -91,6 +92,7 @@ class Run:
     """Arithmetic of the network."""
 
     network: Architecture = field(default_factory=Architecture)
+    pixels: Pixels = field(default_factory=Pixels)
     whitening: Whitening = field(default_factory=Whitening)
     clustering: KMeans | PowerIteration = field(default_factory=KMeans)
     draw: Draw = field(default_factory=Draw)
@@ -129,6 +131,8 @@ class Run:
                 f"--network.input-size {self.network.input_size}: the smallest is 64; "
                 "smaller images are enlarged to it"
             )
+        if self.pixels.short_side < 64:
+            raise UsageError(f"--pixels.short-side {self.pixels.short_side}: use at least 64")
         least = 2 if processes == 1 else 8 * processes
         if self.training.batch < least:
             raise UsageError(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from deepcluster.images.folder import quick_check
+from deepcluster import flags
+from deepcluster.flags import Count, Place, refuse_unknown, shown_as
+from deepcluster.images.source import quick_check
 from deepcluster.presets import PRESETS, automatic
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
@@ -33,16 +32,9 @@ SHORT = {
 }
 
 
-def _shown_as(metavar: str) -> object:
-    """How a flag without a default is shown in the help: by what it takes, and no 'None'."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
-
-
-Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="IMAGES")]
-Place = Annotated[Path | None, _shown_as("DIR")]
-Name = Annotated[str | None, _shown_as("NAME")]
-Count = Annotated[int | None, _shown_as("N")]
-Amount = Annotated[float | None, _shown_as("X")]
+Folder = Annotated[Path | None, shown_as("DIR")]
+Name = Annotated[str | None, shown_as("NAME")]
+Amount = Annotated[float | None, shown_as("X")]
 
 
 @dataclass(frozen=True)
@@ -53,13 +45,13 @@ class Common:
     The same command continues a run that was stopped. --help-all shows every setting.
     """
 
-    images: Folder
-    """Folder of images: flat, nested, or one sub-folder per class."""
+    images: Place
+    """Folder of images, list of paths (.txt, .csv, .parquet) or 'tar/shards/*.tar'."""
 
     preset: Name = None
     """small, small-pic, paper-alexnet, paper-vgg16, paper-pic, paper-rgb; else chosen to suit."""
 
-    out: Place = None
+    out: Folder = None
     """Run folder (runs/<images>-<n> if not given)."""
 
     k: Count = None
@@ -103,12 +95,12 @@ class Common:
 class Train:
     """Learn features and groups from a folder of images: every setting."""
 
-    images: Folder
-    """Folder of images: flat, nested, or one sub-folder per class."""
+    images: Place
+    """Folder of images, list of paths (.txt, .csv, .parquet) or 'tar/shards/*.tar'."""
 
     run: Annotated[Run, tyro.conf.arg(name="")]
 
-    out: Place = None
+    out: Folder = None
     """Run folder (runs/<images>-<n> if not given)."""
 
     max_unusable: float = 0.05
@@ -190,44 +182,17 @@ def taken_preset(words: list[str]) -> tuple[Run | None, list[str]]:
 
 def parsed(words: list[str], start: Run) -> Train:
     """The command's settings: `start`, changed by the flags among the words."""
-    _refuse_unknown_flags(words, start)
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
-            return tyro.cli(
-                Train,
-                args=words,
-                prog="deepcluster train",
-                default=Train(images=tyro.MISSING, run=start),
-                config=(tyro.conf.AvoidSubcommands,),
-            )
-    except SystemExit:
-        raise UsageError(_one_sentence(complaint.getvalue())) from None
-
-
-def _refuse_unknown_flags(words: list[str], start: Run) -> None:
     own = [entry.name for entry in fields(Train) if entry.name != "run"]
     known = {"--" + name.replace("_", "-") for name in [*own, *flat(start)]}
-    for word in words:
-        flag = word.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in known and "--" + flag[5:] not in known:
-            asked = {long: short for short, long in SHORT.items()}.get(flag, flag)
-            if flag == "--clustering.k":
-                raise UsageError(f"{asked}: power iteration finds the number of groups itself")
-            close = get_close_matches(flag, [*known, *SHORT], n=1)
-            hint = f"did you mean {close[0]}?" if close else "see deepcluster train --help-all"
-            raise UsageError(f"no such option {asked}; {hint}")
-        if re.fullmatch(r"[a-z_.]+=.*", word):
-            raise UsageError(f"{word!r}: write it as --{word.replace('=', ' ', 1)}")
-
-
-def _one_sentence(complaint: str) -> str:
-    """What tyro has against a value, without the box around it."""
-    lines = [line.strip("│╭╮╰╯─ ").strip() for line in complaint.splitlines()]
-    lines = [line for line in lines if line]
-    for line in lines:
-        if line.startswith("Error parsing"):
-            return line.removeprefix("Error parsing ") + "; see deepcluster train --help"
-    if any("IMAGES" in line for line in lines):
-        return "which images? deepcluster train IMAGES, where IMAGES is a folder"
-    return " ".join(lines) or "the command cannot be read; see deepcluster train --help"
+    if "--clustering.k" not in known and any(
+        word.partition("=")[0] == "--clustering.k" for word in words
+    ):
+        raise UsageError("--k: power iteration finds the number of groups itself")
+    refuse_unknown(words, known, "deepcluster train --help-all", SHORT)
+    return flags.parsed(
+        Train,
+        words,
+        "train",
+        default=Train(images=tyro.MISSING, run=start),
+        config=(tyro.conf.AvoidSubcommands,),
+    )

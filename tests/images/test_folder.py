@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepcluster.images.decode import Unusable, read
-from deepcluster.images.folder import decoded, encoded, find_images, quick_check
+from deepcluster.images.folder import decoded, encoded, find_images
+from deepcluster.images.source import quick_check
 from deepcluster.runtime.errors import DataError, UsageError
 
 
@@ -130,7 +131,7 @@ def test_quick_check_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"missing: no such file or directory$"):
         quick_check(tmp_path / "missing")
     touch(tmp_path, "film.mp4")
-    with pytest.raises(UsageError, match=r"film\.mp4 is not a folder"):
+    with pytest.raises(UsageError, match=r"film\.mp4 is not a folder of images, nor a list"):
         quick_check(tmp_path / "film.mp4")
     touch(tmp_path, "b.MP4", "more/c.mp4", "notes.txt", "LICENSE")
     found = r"0 images in .*; found 3 \.mp4, 1 \.txt, 1 without extension; images are jpg, "
@@ -144,5 +145,5 @@ def test_quick_check_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_path_checks_do_not_import_torch() -> None:
-    code = "import sys, deepcluster.images.folder; sys.exit('torch' in sys.modules)"
+    code = "import sys, deepcluster.images.source; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

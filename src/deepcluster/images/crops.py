@@ -33,12 +33,9 @@ def look(image: Image.Image, size: int) -> Tensor:
     The short side becomes 256/224 of `size`, then the middle is cut out (256 and 224 in the
     paper's implementation). Both in one step: a 1 x 20000 image never becomes 256 x 5120000.
     """
-    short = round(size * 256 / 224)
-    width, height = image.size
-    new_width, new_height = (int(short * side / min(width, height)) for side in image.size)
-    left, top = round((new_width - size) / 2), round((new_height - size) / 2)
-    across, down = width / new_width, height / new_height
-    box = (left * across, top * down, (left + size) * across, (top + size) * down)
+    width, height = (np.array([side]) for side in image.size)
+    left, top, right, bottom = centre_boxes(width, height, size)[0].tolist()
+    box = (left, top, right, bottom)
     return _pixels(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
@@ -55,6 +52,39 @@ def learn(image: Image.Image, size: int, numbers: Sequence[float] | NDArray[np.f
     if numbers[-1] < 0.5:
         view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return _pixels(view)
+
+
+def centre_boxes(
+    widths: NDArray[np.int64], heights: NDArray[np.int64], size: int
+) -> NDArray[np.float64]:
+    """Left, top, right and bottom of the part that `look` shows, for each image."""
+    short = round(size * 256 / 224)
+    sides = np.stack([widths, heights])
+    new = short * sides // sides.min(axis=0)
+    first = np.rint((new - size) / 2)
+    scale = sides / new
+    return np.concatenate([first * scale, (first + size) * scale]).T
+
+
+def random_boxes(
+    widths: NDArray[np.int64], heights: NDArray[np.int64], numbers: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """What `random_box` gives, for each image and its row of numbers, all at once."""
+    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    area = (widths * heights)[:, None] * (SCALE[0] + numbers[:, :-3:2] * (SCALE[1] - SCALE[0]))
+    ratio = np.exp(low + numbers[:, 1:-3:2] * (high - low))
+    sides = np.rint(np.sqrt(np.stack([area * ratio, area / ratio])))
+    whole = np.stack([widths, heights])[:, :, None]
+    fits = np.all((sides > 0) & (sides <= whole), axis=0)
+    first = fits.argmax(axis=1)
+    chosen = np.take_along_axis(sides, first[None, :, None], axis=2)[..., 0]
+    start = numbers[:, -3:-1].T * (whole[..., 0] - chosen + 1)
+    widest = np.stack([np.rint(heights * RATIO[1]), np.rint(widths / RATIO[0])])
+    largest = np.minimum(whole[..., 0], np.maximum(1, widest))
+    found = np.any(fits, axis=1)
+    side = np.where(found, chosen, largest).astype(np.int64)
+    begin = np.where(found, start, (whole[..., 0] - largest) // 2).astype(np.int64)
+    return np.concatenate([begin, begin + side]).T
 
 
 def random_box(
@@ -82,7 +112,15 @@ def random_box(
 
 
 def normalize(batch: Tensor) -> Tensor:
-    """The uint8 batch as float32 with ImageNet's mean 0 and deviation 1, on the batch's device."""
+    """The uint8 batch as float32 with ImageNet's mean 0 and deviation 1, on the batch's device.
+
+    A batch of one channel holds the channels' mean weighted by their inverse deviation (as a
+    grey store does); it becomes the mean of the normalised channels, which is what Sobel takes.
+    """
+    if batch.shape[1] == 1:
+        scale = sum(1 / deviation for deviation in DEVIATION) / (3 * 255)
+        offset = -sum(m / d for m, d in zip(MEAN, DEVIATION, strict=True)) / 3
+        return batch.to(torch.float32).mul_(scale).add_(offset)
     mean = torch.tensor(MEAN, device=batch.device).view(-1, 1, 1) * 255
     deviation = torch.tensor(DEVIATION, device=batch.device).view(-1, 1, 1) * 255
     return batch.to(torch.float32).sub_(mean).div_(deviation)
@@ -90,4 +128,5 @@ def normalize(batch: Tensor) -> Tensor:
 
 def _pixels(image: Image.Image) -> Tensor:
     # numpy copies in this thread alone; torch would start a team of threads for each copy.
-    return torch.from_numpy(np.asarray(image).transpose(2, 0, 1).copy())
+    pixels = np.asarray(image)
+    return torch.from_numpy(np.atleast_3d(pixels).transpose(2, 0, 1).copy())

@@ -12,6 +12,7 @@ harmless or ends in a reason here, and a million files would print a million lin
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from deepcluster.images.folder import starts_like_an_image
 from deepcluster.images.source import Source
@@ -38,6 +39,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 _PILLOW_WARNS = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
@@ -88,6 +90,9 @@ def decode(file: BinaryIO) -> tuple[Image.Image, str]:
         raise Unusable("too little memory to decode it") from error
     except UnidentifiedImageError as error:
         known = starts_like_an_image(head)
+        bands = _tiff_bands(head, file)
+        if bands > 4:
+            raise Unusable(f"TIFF of {bands} bands: export three as RGB") from error
         raise Unusable("damaged or unsupported" if known else "not an image") from error
     except Unusable:
         raise
@@ -102,6 +107,17 @@ def decode(file: BinaryIO) -> tuple[Image.Image, str]:
 
 def _too_large(pixels: int) -> Unusable:
     return Unusable(f"too many pixels ({pixels / 1e6:.0f} MP > {MAX_PIXELS / 1e6:.0f} MP)")
+
+
+def _tiff_bands(head: bytes, file: BinaryIO) -> int:
+    """How many numbers a pixel has, where that can be read; else 0."""
+    try:
+        directory = TiffImagePlugin.ImageFileDirectory_v2(head[:8])
+        file.seek(directory.next)
+        directory.load(file)
+        return int(directory.get(TiffImagePlugin.SAMPLESPERPIXEL, 0))
+    except Exception:  # not a TIFF, or one broken in any of many ways
+        return 0
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,16 @@ from typing import NamedTuple
 from deepcluster.runtime.errors import DataError, UsageError
 
 EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm")
+
+# Pictures that are not read: some would run programs, others need libraries that are not here.
+_ADVICE = {
+    **dict.fromkeys(("heic", "heif", "avif", "jxl"), "convert it to JPEG"),
+    **dict.fromkeys(("jp2", "j2k", "psd", "exr", "hdr"), "convert it to PNG"),
+    **dict.fromkeys(("svg", "svgz", "eps", "ps", "ai", "pdf"), "export it as PNG"),
+    **dict.fromkeys(("dcm", "dicom"), "export it as 16-bit PNG"),
+    **dict.fromkeys(("cr2", "cr3", "nef", "arw", "dng", "orf", "raf", "rw2"), "export it as JPEG"),
+    "tar": "name the shards: 'FOLDER/*.tar'",
+}
 
 _MAGIC = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0\0\0\0"
@@ -28,13 +39,17 @@ _ODD = re.compile("[%\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
 
 
 class Found(NamedTuple):
-    """A file that may be an image, or a folder that cannot be entered."""
+    """A file that may be an image, or a place where images are missing."""
 
     path: str
     """Relative to the root, with forward slashes."""
     size: int
     modified: int
     """Nanoseconds since 1970."""
+    label: str | None = None
+    """Its class, where a folder or a column names one; for looking at results only."""
+    reason: str | None = None
+    """Why it is no usable image, where that is known without opening it."""
 
 
 class _File(NamedTuple):
@@ -60,20 +75,26 @@ def find_images(root: str | Path) -> list[Found]:
     under its first path. A folder that cannot be entered and a link that leads nowhere are listed
     too, so that reading them fails with the reason instead of images being missed in silence.
     """
-    found: dict[tuple[int, int] | str, tuple[bool, bytes, Found]] = {}
+    found: dict[tuple[int, int] | str, tuple[bool, Found]] = {}
     for file in _files(root):
         if _is_candidate(file):
-            one = Found(file.path, file.status.st_size, file.status.st_mtime_ns)
-            new = (file.is_link, _bytes(file.path), one)
-            found[file.identity] = min(found.get(file.identity, new), new)
-    return [one for _, _, one in sorted(found.values(), key=lambda item: item[1])]
+            status = file.status
+            one = Found(file.path, status.st_size, status.st_mtime_ns, class_of(file.path))
+            new = (file.is_link, one)
+            found[file.identity] = min(found.get(file.identity, new), new, key=_precedence)
+    files = [one for _, one in found.values()]
+    found.clear()  # the order needs room too, and there may be millions
+    files.sort(key=lambda one: _bytes(one.path))
+    return files
 
 
-def quick_check(root: str | Path) -> None:
-    """Raise, in one sentence, where training on this folder cannot even begin.
+def other_files(root: str | Path) -> Counter[str]:
+    """How many visible files are no candidates, by kind and with advice where there is some."""
+    return Counter(_kind(file) for file in _files(root) if not _is_candidate(file))
 
-    Returns at the first file that may be an image.
-    """
+
+def refuse_without_images(root: str | Path) -> None:
+    """Raise, in one sentence, where a folder has no candidate; returns at the first one."""
     others: Counter[str] = Counter()
     for file in _files(root):
         if stat.S_ISDIR(file.status.st_mode):
@@ -81,14 +102,48 @@ def quick_check(root: str | Path) -> None:
         elif _is_candidate(file):
             return
         else:
-            extension = _extension(file.path)
-            others[f".{extension}" if extension else "without extension"] += 1
+            others[_kind(file)] += 1
+    raise no_images(str(root), others)
+
+
+def no_images(place: str, others: Counter[str]) -> DataError:
+    """What to say where only these other files were found."""
     most = sorted(others.items(), key=lambda item: (-item[1], item[0]))[:5]
     seen = ", ".join(f"{count:,} {encoded(kind)}" for kind, count in most)
-    raise DataError(
-        f"0 images in {encoded(str(root))}; found {seen or 'nothing'}; "
+    return DataError(
+        f"0 images in {encoded(place)}; found {seen or 'nothing'}; "
         f"images are {', '.join(EXTENSIONS)} files"
     )
+
+
+def class_of(path: str) -> str | None:
+    """The first folder of a relative path, which is its class if folders are classes at all."""
+    first, slash, _ = path.partition("/")
+    return sys.intern(first) if slash and first not in ("", "..") else None
+
+
+def kind_of(path: str) -> str:
+    """What is counted of a file that is not read: its extension, and what to do about it."""
+    extension = extension_of(path)
+    if extension in _ADVICE:
+        return f".{extension} ({_ADVICE[extension]})"
+    return f".{extension}" if extension else "without extension"
+
+
+def never_read(path: str) -> str | None:
+    """The reason why a picture of this kind is not even opened; None for all other files."""
+    return f"not read: {kind_of(path)}" if extension_of(path) in _ADVICE else None
+
+
+def extension_of(path: str) -> str:
+    """The extension in lower case, without its dot; empty where there is none."""
+    stem, _, extension = path.rpartition("/")[2].rpartition(".")
+    return extension.lower() if stem else ""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file of this name is nothing that a person put there to be seen."""
+    return name.startswith(".") or name == "Thumbs.db"
 
 
 def encoded(path: str) -> str:
@@ -132,7 +187,7 @@ def _files(root: str | Path) -> Iterator[_File]:
             continue
         with listing:
             for entry in listing:
-                status = None if _is_hidden(entry.name) else _status(entry)
+                status = None if is_hidden(entry.name) else _status(entry)
                 if status is None:
                     continue
                 path = f"{folder.path}/{entry.name}" if folder.path else entry.name
@@ -151,16 +206,15 @@ def _root_status(root: str | Path) -> os.stat_result:
     except OSError as error:
         raise UsageError(_sentence(root, error)) from error
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{encoded(str(root))} is not a folder: give the folder of the images")
+        raise UsageError(
+            f"{encoded(str(root))} is not a folder of images, nor a list of them (.txt, .csv or "
+            ".parquet) or .tar shards"
+        )
     return status
 
 
 def _sentence(root: str | Path, error: OSError) -> str:
     return f"{encoded(str(root))}: {(error.strerror or str(error)).lower()}"
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "Thumbs.db"
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
@@ -179,7 +233,7 @@ def _is_candidate(file: _File) -> bool:
         return True
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
         return False  # opening a pipe would wait for its writer
-    extension = _extension(file.path)
+    extension = extension_of(file.path)
     if extension:
         return extension in EXTENSIONS
     try:
@@ -189,9 +243,14 @@ def _is_candidate(file: _File) -> bool:
         return False
 
 
-def _extension(path: str) -> str:
-    stem, _, extension = path.rpartition("/")[2].rpartition(".")
-    return extension.lower() if stem else ""
+def _kind(file: _File) -> str:
+    mode = file.status.st_mode
+    is_file = stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+    return kind_of(file.path) if is_file else "pipes, sockets or devices"
+
+
+def _precedence(item: tuple[bool, Found]) -> tuple[bool, bytes]:
+    return item[0], _bytes(item[1].path)
 
 
 def _bytes(path: str) -> bytes:

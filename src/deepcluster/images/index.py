@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from PIL import Image
 
 from deepcluster.images.decode import Unusable, decode, unreadable
 from deepcluster.images.folder import Found, decoded, encoded
@@ -33,10 +36,12 @@ SCHEMA = pa.schema(
         ("height", pa.int32()),
         ("mode", pa.string()),
         ("hash", pa.string()),
-        ("label", pa.string()),
+        ("label", pa.string()),  # its folder or column, whether or not the others have one
         ("reason", pa.string()),  # null where it is usable
     ]
 )
+
+_PART = 4096  # rows
 
 
 class Changes(NamedTuple):
@@ -73,22 +78,30 @@ class Index:
         """
         files = source_of(source)
         found = files.find()
-        judge = partial(_verdict, files)
-        rows: list[dict[str, Any]] = []
-        for row in in_order(judge, found, workers, ahead=16 * max(1, workers)):
-            rows.append(row)
-            if progress is not None:
-                progress(len(rows), len(found))
-        usable = [row for row in rows if row["reason"] is None]
-        # Folders name classes only where there is something to tell apart.
-        are_classes = (
-            all("/" in row["path"] for row in usable)
-            and len({row["path"].partition("/")[0] for row in usable}) >= 2
-        )
-        for number, row in enumerate(usable):
-            row["id"] = number
-            row["label"] = row["path"].partition("/")[0] if are_classes else None
-        return cls(pa.Table.from_pylist(rows, schema=SCHEMA))
+        judge = partial(judged, files)
+        ahead = 16 * max(1, workers)
+
+        def rows() -> Iterator[dict[str, Any]]:
+            with closing(in_order(judge, found, workers, ahead)) as verdicts:
+                for done, (row, _) in enumerate(verdicts, 1):
+                    yield row
+                    if progress is not None:
+                        progress(done, len(found))
+
+        return cls.from_rows(rows())
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[dict[str, Any]]) -> Index:
+        """The index of files that were judged, in the order of the source."""
+        number = count()
+        remaining = iter(rows)
+        parts: list[pa.RecordBatch] = []
+        # A part at a time: a million rows as Python's dicts would fill a gigabyte.
+        while part := list(islice(remaining, _PART)):
+            for row in part:
+                row["id"] = next(number) if row["reason"] is None else None
+            parts.append(pa.RecordBatch.from_pylist(part, schema=SCHEMA))
+        return cls(pa.Table.from_batches(parts, SCHEMA))
 
     def save(self, path: str | Path) -> None:
         """Write the index; the file is whole or it is not there."""
@@ -129,23 +142,23 @@ class Index:
         return cls(pq.read_table(pa.BufferReader(data)).cast(SCHEMA))
 
     def __len__(self) -> int:
-        return self._usable.num_rows
+        return self.usable.num_rows
 
     @cached_property
     def paths(self) -> list[str]:
         """The usable files relative to the root; `paths[i]` is image i."""
-        return [decoded(path) for path in self._usable["path"].to_pylist()]
+        return [decoded(path) for path in self.usable["path"].to_pylist()]
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        """Each image's class folder, numbered by name; None where the folders are no classes.
+        """Each image's class, numbered by name; None unless each has one and there are two.
 
         For looking at results only; never for training.
         """
-        names = self._usable["label"].to_pylist()
-        if not names or names[0] is None:
+        names = self.usable["label"]
+        if names.null_count or pc.count_distinct(names).as_py() < 2:
             return None
-        return np.unique(names, return_inverse=True)[1].astype(np.int64)
+        return np.unique(names.to_pylist(), return_inverse=True)[1].astype(np.int64)
 
     @property
     def unusable(self) -> list[tuple[str, str]]:
@@ -158,7 +171,7 @@ class Index:
     def fingerprint(self) -> str:
         """A name for these images in this order; the time of a file does not enter it."""
         digest = hashlib.sha256()
-        columns = (self._usable[name].to_pylist() for name in ("path", "hash"))
+        columns = (self.usable[name].to_pylist() for name in ("path", "hash"))
         for path, content in zip(*columns, strict=True):
             digest.update(f"{path}\0{content}\n".encode())
         return digest.hexdigest()
@@ -183,26 +196,32 @@ class Index:
 
     def smaller_than(self, pixels: int) -> int:
         """How many usable images have a short side below this."""
-        short = pc.min_element_wise(self._usable["width"], self._usable["height"])
+        short = pc.min_element_wise(self.usable["width"], self.usable["height"])
         return int(pc.sum(pc.less(short, pixels)).as_py() or 0)
 
     @property
     def distinct(self) -> int:
         """How many usable images differ from each other in content."""
-        return int(pc.count_distinct(self._usable["hash"]).as_py())
+        return int(pc.count_distinct(self.usable["hash"]).as_py())
 
     @cached_property
-    def _usable(self) -> pa.Table:
+    def usable(self) -> pa.Table:
+        """The rows of the usable files; row i is image i."""
         return self.table.filter(pc.is_valid(self.table["id"]))
 
 
-def _verdict(source: Source, found: Found) -> dict[str, Any]:
+def judged(source: Source, found: Found) -> tuple[dict[str, Any], Image.Image | None]:
+    """What the index says of a file, and the image in it if there is one."""
     row: dict[str, Any] = {
         "path": encoded(found.path),
         "size": found.size,
         "modified": found.modified,
-        "reason": None,
+        "label": None if found.label is None else encoded(found.label),
+        "reason": found.reason,
     }
+    image = None
+    if found.reason is not None:
+        return row, image
     try:
         with source.open(found.path) as file:
             row["hash"] = _digest(file)
@@ -213,7 +232,7 @@ def _verdict(source: Source, found: Found) -> dict[str, Any]:
         row["reason"] = unusable.reason
     except OSError as error:
         row["reason"] = unreadable(error)
-    return row
+    return row, image
 
 
 def _content(source: Source, path: str) -> str | None:

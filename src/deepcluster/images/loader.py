@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from deepcluster.images.crops import NUMBERS, learn, look
@@ -42,6 +43,7 @@ class Images:
     def __init__(self, source: str | Path | Source, index: Index, size: int) -> None:
         self.source = source_of(source)
         self.size = size
+        self.channels = 3
         self.labels = index.labels
         self._paths = index.paths
 
@@ -99,24 +101,28 @@ class Images:
     ) -> Generator[Tensor, None, None]:
         """The crops of each batch; those without numbers are cut from the centre."""
         ahead = 2 * -(-largest // _PIECE) + 2 * workers
-        with closing(in_order(self._fill, _pieces(batches, self.size), workers, ahead)) as pieces:
+        with closing(in_order(self._fill, self._pieces(batches), workers, ahead)) as pieces:
             for piece in pieces:
                 if piece.is_last:  # pieces come in order: the others of its batch are filled
                     yield piece.batch
+
+    def picture(self, number: int) -> Image.Image:
+        """Image `number`, whole, to be cropped."""
+        path = self._paths[number]
+        try:
+            return read(path, self.source)
+        except Unusable as unusable:
+            where = encoded(str(self.source.place / path))
+            raise DataError(
+                f"{where}: {unusable.reason}, though it was fine when the images were indexed; "
+                "put it back, or start again with --fresh"
+            ) from unusable
 
     def _fill(self, piece: _Piece) -> _Piece:
         # numpy writes in this thread alone; torch would start a team of threads for each copy.
         rows = piece.batch.numpy()
         for row, one in enumerate(piece.ids, piece.first):
-            path = self._paths[one]
-            try:
-                image = read(path, self.source)
-            except Unusable as unusable:
-                where = encoded(str(self.source.place / path))
-                raise DataError(
-                    f"{where}: {unusable.reason}, though it was fine when the images were indexed; "
-                    "put it back, or start again with --fresh"
-                ) from unusable
+            image = self.picture(one)
             crop = (
                 look(image, self.size)
                 if piece.numbers is None
@@ -125,12 +131,10 @@ class Images:
             rows[row] = crop.numpy()
         return piece
 
-
-def _pieces(
-    batches: Iterable[tuple[Sequence[int], _Numbers | None]], size: int
-) -> Iterator[_Piece]:
-    for ids, numbers in batches:
-        batch = torch.empty((len(ids), 3, size, size), dtype=torch.uint8)
-        for first in range(0, max(1, len(ids)), _PIECE):  # an empty batch has one empty piece
-            last = first + _PIECE
-            yield _Piece(batch, first, ids[first:last], numbers, last >= len(ids))
+    def _pieces(self, batches: Iterable[tuple[Sequence[int], _Numbers | None]]) -> Iterator[_Piece]:
+        for ids, numbers in batches:
+            shape = (len(ids), self.channels, self.size, self.size)
+            batch = torch.empty(shape, dtype=torch.uint8)
+            for first in range(0, max(1, len(ids)), _PIECE):  # an empty batch has one empty piece
+                last = first + _PIECE
+                yield _Piece(batch, first, ids[first:last], numbers, last >= len(ids))

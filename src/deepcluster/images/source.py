@@ -1,12 +1,19 @@
-"""Where images come from. An image is known by its path within the source, wherever that is."""
+"""Where images come from. An image is known by its path within the source, wherever that is.
+
+Nothing here imports torch: a mistyped path is answered at once.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
+from deepcluster.images import folder
 from deepcluster.images.folder import Found, find_images
+from deepcluster.images.list_file import SUFFIXES, ListFile
+from deepcluster.images.shards import Shards, is_shards
 
 
 @runtime_checkable
@@ -23,7 +30,15 @@ class Source(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """The bytes of one that was found; raises OSError."""
+        """The bytes of one that was found; raises OSError. Threads may call it at once."""
+        ...
+
+    def other_files(self) -> Counter[str]:
+        """How many files are no candidates, by kind."""
+        ...
+
+    def refuse_without_images(self) -> None:
+        """Raise, in one sentence, where there is no candidate; returns at the first one."""
         ...
 
 
@@ -41,9 +56,36 @@ class Folder:
         """The bytes of one file."""
         return (self.place / path).open("rb")
 
+    def other_files(self) -> Counter[str]:
+        """How many visible files are of other kinds."""
+        return folder.other_files(self.place)
+
+    def refuse_without_images(self) -> None:
+        """Raise, in one sentence, where the folder has no image; returns at the first one."""
+        folder.refuse_without_images(self.place)
+
 
 def source_of(place: str | Path | Source) -> Source:
-    """The source that the user means by a path."""
-    if isinstance(place, str | Path):
-        return Folder(Path(place))
-    return place
+    """The source that the user means by a path.
+
+    A packed store is none, since its images are no files any more: ask `is_store` before.
+    """
+    if not isinstance(place, str | Path):
+        return place
+    path = Path(place)
+    if path.is_dir():
+        return Folder(path)
+    if is_shards(path):
+        return Shards(path)
+    return ListFile(path) if path.suffix.lower() in SUFFIXES else Folder(path)
+
+
+def is_store(place: str | Path) -> bool:
+    """Whether this is a folder of images that were packed."""
+    return (Path(place) / "store.json").is_file()
+
+
+def quick_check(place: str | Path) -> None:
+    """Raise, in one sentence, where work on these images cannot even begin."""
+    if not is_store(place):
+        source_of(place).refuse_without_images()

@@ -12,6 +12,7 @@ import signal
 import time
 
 POINTS = (
+    "pack.block",
     "index.write",
     "features.batch",
     "features.flush",

@@ -26,6 +26,7 @@ from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError, UsageError
 
 FORMAT = 1
+_OF_A_RUN_THAT_HARDLY_BEGAN = ("lock", "store", "index.parquet", "index.parquet.partial")
 
 
 class RunFolder:
@@ -48,6 +49,11 @@ class RunFolder:
     def scratch(self) -> Path:
         """Raw features of the epoch under way; nothing that is needed for long."""
         return self.path / "scratch"
+
+    @property
+    def store(self) -> Path:
+        """Where the decoded images are kept."""
+        return self.path / "store"
 
     @property
     def exists(self) -> bool:
@@ -200,10 +206,16 @@ def numbered(parent: Path, name: str) -> list[Path]:
 
 
 def next_number(parent: Path, name: str) -> Path:
-    """The first folder `name-<n>` after all that exist."""
+    """The first folder `name-<n>` after all in which a run was begun."""
     last = numbered(parent, name)
+    while last and not (last[-1] / "settings.json").exists() and _hardly_began(last[-1]):
+        last.pop()
     number = int(last[-1].name.rpartition("-")[2]) + 1 if last else 1
     return parent / f"{name}-{number}"
+
+
+def _hardly_began(path: Path) -> bool:
+    return all(entry.name in _OF_A_RUN_THAT_HARDLY_BEGAN for entry in path.iterdir())
 
 
 def refuse_foreign(path: Path) -> None:
@@ -211,7 +223,7 @@ def refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; name a folder")
     if path.is_dir() and not (path / "settings.json").exists():
-        ours = ("lock", "index.parquet", "index.parquet.partial")  # of a run that hardly began
+        ours = _OF_A_RUN_THAT_HARDLY_BEGAN
         names = sorted(entry.name for entry in path.iterdir())
         strangers = [name for name in names if name not in ours and not name.startswith(".")]
         if strangers:

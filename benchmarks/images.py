@@ -1,0 +1,227 @@
+"""Reading images beside what a user would do instead, as ratios in one run.
+
+    python benchmarks/images.py [--images FOLDER] [--out FILE]
+
+FOLDER holds photographs of about 500 x 375 in JPEG (some are made up if it is not given). Where
+there is a GPU, crops from a store that lives on it are measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torchvision.transforms import v2
+
+from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.packing import pack
+from deepcluster.images.source import Folder
+from deepcluster.images.store import Contents, Pixels, Store
+from deepcluster.images.stored import StoredImages
+
+REPEATS = 3
+CORES = os.cpu_count() or 1
+
+
+def rate(work: Callable[[], int]) -> float:
+    """Images a second, the best of a few runs: the machine is shared, and noise only slows."""
+    best = 0.0
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        count = work()
+        best = max(best, count / (time.perf_counter() - begun))
+    return best
+
+
+def photographs(folder: Path, count: int) -> None:
+    randomness = np.random.default_rng(0)
+    for number in range(count):
+        rough = randomness.integers(0, 256, (24, 32, 3)).astype(np.uint8)
+        image = Image.fromarray(rough).resize((500, 375), Image.Resampling.BICUBIC)
+        noise = randomness.normal(0, 8, (375, 500, 3))
+        pixels = (np.asarray(image) + noise).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:05d}.jpg", quality=90)
+
+
+def by_pillow(path: str) -> int:
+    image = Image.open(path).convert("RGB")
+    scale = 256 / min(image.size)
+    size = (round(image.width * scale), round(image.height * scale))
+    return np.asarray(image.resize(size, Image.Resampling.BILINEAR)).shape[0]
+
+
+def by_torchvision(path: str) -> int:
+    torch.set_num_threads(1)
+    pixels = torchvision.io.decode_image(path, mode=torchvision.io.ImageReadMode.RGB)
+    return v2.functional.resize(pixels, 256, antialias=True).shape[0]
+
+
+def by_torchcodec(path: str) -> int:
+    import torchcodec
+
+    torch.set_num_threads(1)
+    pixels = torchcodec.decoders.decode_image(path)
+    return v2.functional.resize(pixels, 256, antialias=True).shape[0]
+
+
+def by_opencv(path: str) -> int:
+    import cv2
+
+    cv2.setNumThreads(1)
+    image = cv2.imread(path)
+    scale = 256 / min(image.shape[:2])
+    size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
+    return int(cv2.resize(image, size, interpolation=cv2.INTER_AREA).shape[0])
+
+
+def in_processes(decode: Callable[[str], int], paths: list[str]) -> float:
+    with ProcessPoolExecutor(CORES) as pool:
+        list(pool.map(decode, paths[: 4 * CORES]))  # start the workers
+        return rate(lambda: len(list(pool.map(decode, paths, chunksize=16))))
+
+
+def packing(folder: Path, scratch: Path) -> list[str]:
+    paths = [str(path) for path in sorted(folder.iterdir())]
+
+    def ours() -> int:
+        shutil.rmtree(scratch / "store", ignore_errors=True)
+        return len(pack(Folder(folder), scratch / "store", "grey", Pixels(), CORES))
+
+    mine = rate(ours)
+    lines = []
+    for name, decode in (
+        ("Pillow", by_pillow),
+        ("torchvision", by_torchvision),
+        ("torchcodec", by_torchcodec),
+        ("OpenCV, INTER_AREA", by_opencv),
+    ):
+        try:
+            decode(paths[0])
+        except Exception as error:
+            lines.append(f"| packing, {name} instead | | not measured: {type(error).__name__} | |")
+            continue
+        theirs = in_processes(decode, paths)
+        lines.append(
+            f"| packing to 256 px, grey, verdict, hash and sync | {mine:,.0f} images/s | {name}, "
+            f"decode and resize alone, {CORES} processes: {theirs:,.0f} | {mine / theirs:.2f} |"
+        )
+    return lines
+
+
+def two_thousand_eighteen(folder: Path, workers: int) -> float:
+    """The loader of the released code: every image decoded anew."""
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "all").symlink_to(folder.resolve())
+        crop = v2.Compose(
+            [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+        )
+        loader = torch.utils.data.DataLoader(
+            torchvision.datasets.ImageFolder(name, crop), 64, num_workers=workers
+        )
+        return rate(lambda: sum(len(images) for images, _ in loader))
+
+
+def batches_on_cpu(folder: Path, store: Store) -> str:
+    images = StoredImages(store, 224)
+    draws = np.arange(4 * len(images))
+    parts = np.array_split(draws, max(1, len(draws) // 64))
+    which = draws % len(images)
+    mine = rate(lambda: sum(len(b) for b, _ in images.drawn(parts, which, 0, 0, CORES)))
+    theirs = two_thousand_eighteen(folder, CORES)
+    return (
+        f"| random crops to 224 px from a grey store, {CORES} threads | {mine:,.0f} images/s | "
+        f"DataLoader(ImageFolder), {CORES} workers: {theirs:,.0f} | {mine / theirs:.2f} |"
+    )
+
+
+def made_up_store(folder: Path, count: int) -> Store:
+    """A grey store of `count` images of 256 x 341 without the files they came from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    height, width = 256, 341
+    pixels = np.random.default_rng(0).integers(0, 256, count * height * width, dtype=np.uint8)
+    pixels.tofile(folder / "pixels.u8")
+    starts = np.arange(count, dtype=np.int64) * height * width
+    layout = np.stack([starts, np.full(count, height), np.full(count, width)], axis=1)
+    np.save(folder / "layout.npy", layout)
+    contents = Contents("grey", 256, "aspect", count, pixels.nbytes, [], [])
+    (folder / "store.json").write_text(contents.to_json())
+    return Store(folder)
+
+
+class _WithoutFiles(DeviceImages):
+    """A store's crops, where there is no index of files."""
+
+    def __init__(self, store: Store, size: int, live: str) -> None:
+        store.__dict__["index"] = type("Nothing", (), {"labels": None, "paths": []})()
+        super().__init__(store, size, torch.device("cuda"), live)
+
+
+def delivered(batches: Iterable[tuple[torch.Tensor, object]]) -> int:
+    count = 0
+    for images, _ in batches:
+        count += len(images)
+    torch.cuda.synchronize()
+    return count
+
+
+def batches_on_gpu(folder: Path, scratch: Path) -> list[str]:
+    store = made_up_store(scratch / "made-up", 40_000)
+    lines = []
+    theirs = two_thousand_eighteen(folder, CORES)
+    which = np.random.default_rng(0).integers(0, len(store), 40_000)
+    parts = [np.arange(first, first + 256) for first in range(0, 39_936, 256)]
+    for live in ("device", "host"):
+        images = _WithoutFiles(store, 224, live)
+        delivered(images.drawn(parts[:4], which, 0, 0, 4))
+        mine = rate(lambda images=images: delivered(images.drawn(parts, which, 0, 0, 4)))
+        lines.append(
+            f"| 256 random crops to 224 px from 40,000 grey images at 256 px, living on the {live} "
+            f"| {mine:,.0f} images/s | DataLoader(ImageFolder), {CORES} workers: {theirs:,.0f} | "
+            f"{mine / theirs:.0f} |"
+        )
+    return lines
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--images", type=Path)
+    arguments.add_argument("--out", type=Path)
+    asked = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        folder = asked.images
+        if folder is None:
+            folder = scratch / "photographs"
+            folder.mkdir()
+            photographs(folder, 400)
+        lines = packing(folder, scratch)
+        lines.append(batches_on_cpu(folder, Store(scratch / "store")))
+        if torch.cuda.is_available():
+            lines += batches_on_gpu(folder, scratch)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    about = (
+        f"`python benchmarks/images.py`{' --images ...' if asked.images else ''}, {CORES} cores "
+        f"({platform.machine()}), {device}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, torchvision {torchvision.__version__}, Pillow {Image.__version__}; "
+        f"best of {REPEATS}."
+    )
+    header = ["| what | ours | instead | times as fast |", "|---|---|---|---|"]
+    text = "\n".join([about, "", *header, *lines, ""])
+    print(text)
+    if asked.out is not None:
+        asked.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

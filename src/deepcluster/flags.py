@@ -1,0 +1,76 @@
+"""Words of a command line to typed settings; what is wrong with them is one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from deepcluster.runtime.errors import UsageError
+
+Command = TypeVar("Command")
+
+
+def shown_as(metavar: str) -> object:
+    """How a flag without a default is shown in the help: by what it takes, and no 'None'."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+Place = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="IMAGES")]
+Count = Annotated[int | None, shown_as("N")]
+
+
+def parsed(kind: type[Command], words: list[str], verb: str, **options: Any) -> Command:
+    """The command that the words ask for; `options` are tyro's."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+            return tyro.cli(kind, args=words, prog=f"deepcluster {verb}", **options)
+    except SystemExit:
+        raise UsageError(_one_sentence(complaint.getvalue(), verb)) from None
+
+
+def refuse_unknown(
+    words: list[str], known: Collection[str], help_command: str, short: Mapping[str, str]
+) -> None:
+    """Raise where a word is a flag that is not known, with the one that was probably meant.
+
+    Args:
+        words: What was typed, short names spelled out.
+        known: The flags that there are.
+        help_command: Where all of them can be seen.
+        short: The long name of each short one.
+    """
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in known and "--" + flag[5:] not in known:
+            asked = {long: brief for brief, long in short.items()}.get(flag, flag)
+            close = get_close_matches(flag, [*known, *short], n=1)
+            hint = f"did you mean {close[0]}?" if close else f"see {help_command}"
+            raise UsageError(f"no such option {asked}; {hint}")
+        if re.fullmatch(r"[a-z_.]+=.*", word):
+            raise UsageError(f"{word!r}: write it as --{word.replace('=', ' ', 1)}")
+
+
+def _one_sentence(complaint: str, verb: str) -> str:
+    """What tyro has against a value, without the box around it."""
+    lines = [line.strip("│╭╮╰╯─ -").strip() for line in complaint.splitlines()]
+    lines = [line for line in lines if line]
+    for line in lines:
+        if line.startswith("Error parsing"):
+            return line.removeprefix("Error parsing ") + f"; see deepcluster {verb} --help"
+        if line.startswith("Unrecognized options: "):
+            extra = line.removeprefix("Unrecognized options: ")
+            return f"{extra}: not understood; give one IMAGES (a pattern of shards needs quotes)"
+    if any("IMAGES" in line for line in lines):
+        return (
+            f"which images? deepcluster {verb} IMAGES, where IMAGES is a folder, a list of paths "
+            "or tar shards"
+        )
+    return " ".join(lines) or f"the command cannot be read; see deepcluster {verb} --help"

@@ -1,0 +1,137 @@
+"""A list of paths as a source of images: .txt (one a line), .csv or .parquet (a column `path`)."""
+
+from __future__ import annotations
+
+import csv
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from deepcluster.images.folder import Found, class_of, encoded, never_read
+from deepcluster.runtime.errors import DataError, UsageError
+
+SUFFIXES = (".txt", ".csv", ".parquet")
+COLUMNS = ("path", "file", "filename", "image")
+"""Names of the column of paths, the first that is there."""
+
+_Row = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class ListFile:
+    """Images in the order of a list, their paths absolute or relative to the list's own folder."""
+
+    place: Path
+
+    def find(self) -> list[Found]:
+        """Every path of the list once, where it stands first; a file that is missing too."""
+        return [self._found(path, label) for path, label in self._distinct(Counter())]
+
+    def open(self, path: str) -> BinaryIO:
+        """The bytes of one file."""
+        return (self.place.parent / path).open("rb")
+
+    def other_files(self) -> Counter[str]:
+        """How many lines name a file that the list has named before."""
+        others: Counter[str] = Counter()
+        for _ in self._distinct(others):
+            pass
+        return others
+
+    def refuse_without_images(self) -> None:
+        """Raise, in one sentence, where the list cannot be read or names nothing."""
+        if next(self._distinct(Counter()), None) is None:
+            raise DataError(f"{encoded(str(self.place))} lists no paths")
+
+    def _found(self, path: str, label: str | None) -> Found:
+        reason = never_read(path)
+        try:
+            status = (self.place.parent / path).stat()
+        except OSError as error:
+            reason = reason or f"unreadable: {(error.strerror or str(error)).lower()}"
+            return Found(path, 0, 0, label, reason)
+        except ValueError:  # a zero byte, which no file name has
+            return Found(path, 0, 0, label, "unreadable: no file can have this name")
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+            reason = "unreadable: not a file"
+        return Found(path, status.st_size, status.st_mtime_ns, label, reason)
+
+    def _distinct(self, others: Counter[str]) -> Iterator[_Row]:
+        """Path and label of every entry; those that come again are counted among the others."""
+        root = f"{self.place.parent.absolute().as_posix()}/"
+        seen: set[str] = set()
+        for text, label in self._rows():
+            # One file, one spelling: ./a.jpg and /where/the/list/is/a.jpg are a.jpg.
+            path = str(PurePosixPath(text)).removeprefix(root)
+            if path in seen:
+                others["listed again"] += 1
+            elif text:
+                seen.add(path)
+                yield path, class_of(path) if label is None else label
+
+    def _rows(self) -> Iterator[_Row]:
+        read = {".txt": _lines, ".csv": _csv_rows, ".parquet": _parquet_rows}
+        try:
+            if not stat.S_ISREG(self.place.stat().st_mode):
+                raise UsageError(f"{encoded(str(self.place))} is not a file")
+            yield from read[self.place.suffix.lower()](self.place)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"{encoded(str(self.place))}: {reason}") from error
+        except (csv.Error, ValueError) as error:  # pyarrow's errors are among the latter
+            reason = encoded(str(error).partition("\n")[0][:100])
+            raise DataError(f"{encoded(str(self.place))} cannot be read: {reason}") from error
+
+
+def _lines(place: Path) -> Iterator[_Row]:
+    with place.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+        for line in file:
+            path = line.rstrip("\r\n")
+            if path.strip() and not path.lstrip().startswith("#"):
+                yield path, None
+
+
+def _csv_rows(place: Path) -> Iterator[_Row]:
+    with place.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        rows = csv.reader(file)
+        path_at, label_at = _columns(place, next(rows, []))
+        for row in rows:
+            if path_at < len(row):
+                label = row[label_at] if label_at is not None and label_at < len(row) else None
+                yield row[path_at], label or None
+
+
+def _parquet_rows(place: Path) -> Iterator[_Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(place) as file:
+        names = file.schema_arrow.names
+        path_at, label_at = _columns(place, names)
+        wanted = [names[at] for at in (path_at, label_at) if at is not None]
+        kind = file.schema_arrow.field(path_at).type
+        if pa.types.is_nested(kind):
+            raise DataError(
+                f"{encoded(str(place))}: column {wanted[0]} holds {kind}; it must hold paths"
+            )
+        for batch in file.iter_batches(batch_size=4096, columns=wanted):
+            columns = [batch.column(name).cast(pa.string()).to_pylist() for name in wanted]
+            labels = columns[1] if len(columns) > 1 else [None] * len(batch)
+            yield from ((path or "", label) for path, label in zip(columns[0], labels, strict=True))
+
+
+def _columns(place: Path, names: Iterable[str]) -> tuple[int, int | None]:
+    """Where the paths and where the labels are, of columns with these names."""
+    lower = [name.strip().lower() for name in names]
+    path_at = next((lower.index(name) for name in COLUMNS if name in lower), None)
+    if path_at is None:
+        there = ", ".join(encoded(name) for name in names) or "nothing"
+        raise DataError(
+            f"{encoded(str(place))} has no column {' or '.join(COLUMNS)}; its first line is {there}"
+            if place.suffix.lower() == ".csv"
+            else f"{encoded(str(place))} has no column {' or '.join(COLUMNS)}; it has {there}"
+        )
+    return path_at, lower.index("label") if "label" in lower else None

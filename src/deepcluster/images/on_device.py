@@ -1,0 +1,166 @@
+"""The images of a store as batches of crops made on the GPU that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepcluster.images.crops import NUMBERS, centre_boxes, random_boxes
+from deepcluster.images.resample import Crops, resample
+from deepcluster.images.store import Store
+from deepcluster.images.stored import StoredImages
+from deepcluster.images.threads import in_order
+from deepcluster.runtime.seeds import uniforms
+
+_DRAWS = 16_384  # whose boxes are computed and sent in one go
+_MOST_OF_GPU = 0.5  # the rest is for the network and the features
+_AHEAD = 3  # batches whose pixels are on their way
+
+
+class DeviceImages(StoredImages):
+    """The usable images of a store, cropped on a GPU; image i is image i of its index.
+
+    The pixels live on the GPU where they fit, else they are sent batch by batch from the mapped
+    file, which the system keeps in memory as far as there is room.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        size: int,
+        device: torch.device,
+        live: Literal["auto", "device", "host"] = "auto",
+    ) -> None:
+        super().__init__(store, size)
+        self.device = device
+        if live == "auto":
+            live = "device" if _fits(store, device) else "host"
+        self.live = live
+        self._pixels = _sent(store.pixels, device) if live == "device" else None
+
+    def seen(self, ids: range, batch: int, workers: int, start: int = 0) -> Iterator[Tensor]:
+        """The centre crops of the images, uint8, on the GPU, in the order of the ids."""
+        left = np.asarray(ids[start:], dtype=np.int64)
+        parts = [left[first : first + batch] for first in range(0, len(left), batch)]
+        for crops, _ in self._cut(parts, ((self._centres(some), some) for some in parts), workers):
+            yield crops
+
+    def drawn(
+        self,
+        batches: Sequence[NDArray[np.int64]],
+        image_of_draw: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        workers: int,
+    ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        """The random crops, uint8, on the GPU, of each batch of draws, and the draws."""
+        ids = [image_of_draw[draws] for draws in batches]
+        boxes = self._random(batches, image_of_draw, seed, epoch)
+        yield from self._cut(ids, boxes, workers)
+
+    def _random(
+        self,
+        batches: Sequence[NDArray[np.int64]],
+        image_of_draw: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+    ) -> Iterator[tuple[Crops, NDArray[np.int64]]]:
+        """What to cut for each batch; computed for many at once."""
+        for together in _gathered(batches, _DRAWS):
+            draws = np.concatenate(together)
+            ids = image_of_draw[draws]
+            numbers = uniforms(seed, "crop", epoch, draws, NUMBERS)
+            boxes = random_boxes(self.store.widths[ids], self.store.heights[ids], numbers)
+            all_crops = self._sent_crops(ids, boxes, boxes, numbers[:, -1] < 0.5)
+            first = 0
+            for part in together:
+                yield all_crops.rows(slice(first, first + len(part))), part
+                first += len(part)
+
+    def _centres(self, ids: NDArray[np.int64]) -> Crops:
+        widths, heights = self.store.widths[ids], self.store.heights[ids]
+        boxes = centre_boxes(widths, heights, self.size)
+        nothing = np.zeros_like(widths)
+        whole = np.stack([nothing, nothing, widths, heights], axis=1)
+        return self._sent_crops(ids, boxes, whole, nothing > 0)
+
+    def _sent_crops(
+        self,
+        ids: NDArray[np.int64],
+        boxes: NDArray[np.float64] | NDArray[np.int64],
+        limits: NDArray[np.int64],
+        flips: NDArray[np.bool_],
+    ) -> Crops:
+        sides = np.stack([self.store.widths[ids], self.store.heights[ids]], axis=1)
+        return Crops(
+            torch.from_numpy(self.store.offsets[ids]),
+            torch.from_numpy(sides),
+            torch.from_numpy(np.ascontiguousarray(boxes, dtype=np.float32)),
+            torch.from_numpy(np.ascontiguousarray(limits)),
+            torch.from_numpy(flips),
+        ).to(self.device)
+
+    def _cut(
+        self,
+        ids: Sequence[NDArray[np.int64]],
+        what: Iterable[tuple[Crops, NDArray[np.int64]]],
+        workers: int,
+    ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        if self._pixels is not None:
+            for crops, part in what:
+                yield resample(self._pixels, crops, self.size, self.channels), part
+            return
+        with closing(in_order(self._staged, ids, workers, _AHEAD)) as staged:
+            for (pixels, starts), (crops, part) in zip(staged, what, strict=True):
+                here = pixels.to(self.device, non_blocking=True)
+                moved = crops.starting_at(starts.to(self.device, non_blocking=True))
+                yield resample(here, moved, self.size, self.channels), part
+
+    def _staged(self, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """The images' bytes one after another where the GPU can fetch them, and their starts."""
+        store = self.store
+        lengths = store.widths[ids] * store.heights[ids] * self.channels
+        starts = np.cumsum(lengths) - lengths
+        pinned = self.device.type == "cuda"
+        pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, pin_memory=pinned)
+        rows = pixels.numpy()
+        for start, length, begin in zip(starts, lengths, store.offsets[ids], strict=True):
+            rows[start : start + length] = store.pixels[begin : begin + length]
+        return pixels, torch.from_numpy(starts)
+
+
+def _gathered(batches: Sequence[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
+    """The batches in groups of about `most` draws."""
+    together: list[NDArray[np.int64]] = []
+    count = 0
+    for batch in batches:
+        together.append(batch)
+        count += len(batch)
+        if count >= most:
+            yield together
+            together, count = [], 0
+    if together:
+        yield together
+
+
+def _fits(store: Store, device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return store.contents.bytes < _MOST_OF_GPU * free
+
+
+def _sent(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
+    """All pixels on the device, copied piece by piece: the file need not fit into memory."""
+    there = torch.empty(len(pixels), dtype=torch.uint8, device=device)
+    piece = 1 << 28
+    for first in range(0, len(pixels), piece):
+        part = np.array(pixels[first : first + piece])
+        there[first : first + piece] = torch.from_numpy(part).to(device)
+    return there

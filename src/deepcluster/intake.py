@@ -1,0 +1,179 @@
+"""From what the user named to images that can be trained on: everything is read once.
+
+A file that cannot be used is named and left out; what is left is kept decoded in a store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from deepcluster.images.folder import encoded
+from deepcluster.images.index import Index
+from deepcluster.images.loader import Images
+from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.packing import pack
+from deepcluster.images.source import Source, is_store, source_of
+from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.stored import StoredImages
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import DataError, ResumeError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World
+from deepcluster.settings import Run
+
+
+@dataclass(frozen=True)
+class Intake:
+    """The images that the user named: files somewhere, or a store of them."""
+
+    place: Path
+
+    @cached_property
+    def store(self) -> Store | None:
+        """The store, where the user named one."""
+        return Store(self.place) if is_store(self.place) else None
+
+    @cached_property
+    def source(self) -> Source:
+        """The files, where the user named some."""
+        return source_of(self.place)
+
+    def most(self) -> int:
+        """How many images there are at the most, known without reading them."""
+        return len(self.source.find()) if self.store is None else len(self.store)
+
+    def suited(self, run: Run) -> Run:
+        """The run with the pixels that it will really see; refuses colours that are not there."""
+        if self.store is None:
+            return run
+        contents = self.store.contents
+        if contents.colour == "grey" and run.network.front == "rgb":
+            raise UsageError(
+                f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
+                "images again with --colour rgb"
+            )
+        return replace(run, pixels=Pixels("store", contents.short_side, contents.shape))
+
+    def unchanged_index(self, folder: RunFolder) -> Index:
+        """The index of a run that was begun; raises if the images are no longer the same."""
+        index = Index.load(folder.index)
+        if self.store is None:
+            changes = index.changes(self.source)
+            difference = str(changes) if any(changes) else ""
+        else:
+            same = self.store.index.fingerprint == index.fingerprint
+            difference = "" if same else "another store"
+        if difference:
+            raise ResumeError(
+                f"the images of {folder.path} have changed since it began ({difference}); put them "
+                "back, or start a new run with another --out"
+            )
+        return index
+
+    def read(
+        self, folder: RunFolder, run: Run, max_unusable: float, world: World, display: Display
+    ) -> Index:
+        """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
+        if self.store is not None:
+            index = self.store.index
+        else:
+            with display.phase("reading images", 0, {}, "read") as phase:
+                tell = _telling(world)
+
+                def advance(done: int, total: int) -> None:
+                    phase.total = total
+                    phase.advance(done - phase.done)
+                    interruption.raise_if_asked()
+                    tell()
+
+                index = self._read(folder, run, advance)
+        show_unusable(index, display)
+        self.refuse_useless(index, max_unusable)
+        return index
+
+    def _read(self, folder: RunFolder, run: Run, advance: Callable[[int, int], None]) -> Index:
+        workers = os.cpu_count() or 1
+        if run.pixels.keep == "files":
+            return Index.build(self.source, workers, advance)
+        return pack(self.source, folder.store, colour_for(run), run.pixels, workers, advance).index
+
+    def opened(
+        self, folder: RunFolder, index: Index, run: Run, world: World, display: Display
+    ) -> Images:
+        """The images as the network will see them."""
+        size = run.network.input_size
+        if self.store is None and run.pixels.keep == "files":
+            return Images(self.source, index, size)
+        store = self.store or self._packed_again_if_lost(folder, run)
+        store.verify()
+        if world.device.type != "cuda":
+            return StoredImages(store, size)
+        images = DeviceImages(store, size, world.device)
+        where = "live on the GPU" if images.live == "device" else "are sent to the GPU in batches"
+        display.say(
+            f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {where}"
+        )
+        return images
+
+    def _packed_again_if_lost(self, folder: RunFolder, run: Run) -> Store:
+        return pack(self.source, folder.store, colour_for(run), run.pixels, run.speed.threads)
+
+    def refuse_useless(self, index: Index, max_unusable: float) -> None:
+        """Raise where too many files cannot be used, or nothing can be learned from the rest."""
+        unusable = len(index.unusable)
+        total = len(index) + unusable
+        place = encoded(str(self.place))
+        if unusable > max_unusable * total:
+            raise DataError(
+                f"{unusable:,} of {total:,} files in {place} cannot be used, more than "
+                f"{max_unusable:.0%}; remove or repair them, or pass --max-unusable 1 to go on "
+                "without them"
+            )
+        if len(index) < 2:
+            raise DataError(f"{place} has {len(index)} usable images; give at least 2")
+        if index.distinct < 2:
+            raise DataError(
+                f"all {len(index):,} images in {place} are copies of one; nothing can be learned"
+            )
+
+
+def colour_for(run: Run) -> Colour:
+    """What a store must keep: Sobel begins by averaging the colours, so grey is enough for it."""
+    return "grey" if run.network.front == "sobel" else "rgb"
+
+
+def show_unusable(index: Index, display: Display) -> None:
+    """Say which files are left out, and why."""
+    unusable = index.unusable
+    if not unusable:
+        return
+    counts = Counter(reason for _, reason in unusable)
+    display.say(
+        f"{len(unusable):,} of {len(index) + len(unusable):,} files cannot be used and are "
+        "left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
+    )
+    for path, reason in unusable[:10]:
+        display.say(f"  {encoded(path)}: {reason}")
+    if len(unusable) > 10:
+        display.say(f"  and {len(unusable) - 10:,} more")
+
+
+def _telling(world: World) -> Callable[[], None]:
+    """A function that tells the other processes, once a minute, to go on waiting."""
+    told_at = time.monotonic()
+
+    def tell() -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at > 60:  # they wait ten minutes for a word, no more
+            told_at = time.monotonic()
+            world.broadcast_bytes(json.dumps({"wait": True}).encode())
+
+    return tell

@@ -1,0 +1,94 @@
+"""The verb pack: decode once into the store that training reads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from deepcluster import flags
+from deepcluster.flags import Count, Place, refuse_unknown
+from deepcluster.images.packing import pack as packed
+from deepcluster.images.source import quick_check
+from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.intake import Intake, show_unusable
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import refuse_foreign
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Decode images once into a store, which train takes in place of the images.
+
+    The same command continues a packing that was stopped. Unusable files are listed and left out.
+    """
+
+    images: Place
+    """Folder of images, list of paths (.txt, .csv, .parquet) or 'tar/shards/*.tar'."""
+
+    store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
+    """Folder of the store."""
+
+    short_side: int = 256
+    """Short side in pixels; smaller images are not enlarged."""
+
+    colour: Colour = "grey"
+    """grey is enough for networks that begin with Sobel (the paper's); rgb serves all."""
+
+    shape: Literal["aspect", "square"] = "aspect"
+    """aspect: the whole image. square: its centre."""
+
+    workers: Count = None
+    """Threads that decode images; one for each core if not given."""
+
+
+def pack(words: list[str]) -> int:
+    """Carry out `deepcluster pack`; gives the exit code."""
+    if {"-h", "--help"} & {*words}:
+        tyro.cli(Pack, args=["--help"], prog="deepcluster pack")
+    known = ["--" + entry.name.replace("_", "-") for entry in fields(Pack)]
+    refuse_unknown(words, known, "deepcluster pack --help", {})
+    asked = flags.parsed(Pack, words, "pack")
+    quick_check(asked.images)
+    if asked.short_side < 1:
+        raise UsageError(f"--short-side {asked.short_side}: use at least 1")
+    how = Pixels("store", asked.short_side, asked.shape)
+    _refuse_other_store(asked)
+    workers = asked.workers or os.cpu_count() or 1
+    intake = Intake(asked.images)
+    if intake.store is not None:
+        raise UsageError(f"{asked.images} is a store already")
+    with interruption.noticed(), Display().shown() as display:
+        with display.phase("packing", 0, {}, "pack") as phase:
+
+            def advance(done: int, total: int) -> None:
+                phase.total = total
+                phase.advance(done - phase.done)
+                interruption.raise_if_asked()
+
+            store = packed(intake.source, asked.store, asked.colour, how, workers, advance)
+        show_unusable(store.index, display)
+        display.say(
+            f"{len(store):,} images, {store.contents.bytes / 1e6:,.0f} MB of {asked.colour} pixels "
+            f"in {asked.store}; next: deepcluster train {asked.store}"
+        )
+    return 0
+
+
+def _refuse_other_store(asked: Pack) -> None:
+    """Fail if the folder holds something else, or a store with other settings."""
+    if (asked.store / "store.json").exists():
+        contents = Store(asked.store).contents
+        there = (contents.colour, contents.short_side, contents.shape)
+        if there != (asked.colour, asked.short_side, asked.shape):
+            raise UsageError(
+                f"{asked.store} is a store with other settings ({there[0]}, short side {there[1]}, "
+                f"{there[2]}); choose another folder"
+            )
+    elif not (asked.store / "progress.jsonl").exists():
+        refuse_foreign(asked.store)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from deepcluster.images import packing
+from deepcluster.images.crops import normalize
+from deepcluster.images.index import Index
+from deepcluster.images.packing import kept, pack
+from deepcluster.images.source import Folder
+from deepcluster.images.store import Pixels, Store
+from deepcluster.networks import Sobel
+from deepcluster.runtime.errors import DataError
+
+RNG = np.random.default_rng(0)
+
+
+def picture(width: int, height: int) -> Image.Image:
+    rough = RNG.integers(0, 256, (6, 8, 3)).astype(np.uint8)
+    return Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "images"
+    path.mkdir()
+    for number, size in enumerate([(300, 200), (90, 400), (50, 40), (128, 128), (1, 700)]):
+        picture(*size).save(path / f"{number}.png")
+    (path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    return path
+
+
+def test_a_store_holds_every_usable_image_in_the_order_of_the_index(folder, tmp_path):
+    store = pack(Folder(folder), tmp_path / "store", "rgb", Pixels(short_side=100), workers=2)
+    index = Index.build(folder, workers=1)
+    assert store.index.table.equals(index.table)
+    assert store.index.unusable == index.unusable
+    assert len(store) == len(index) == 5
+    for number, path in enumerate(index.paths):
+        expected = kept(Image.open(folder / path), "rgb", Pixels(short_side=100))
+        assert np.array_equal(store.image(number), expected)
+    store.verify()
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "expected"),
+    [
+        ((300, 200), "aspect", (100, 150)),
+        ((200, 300), "aspect", (150, 100)),
+        ((300, 200), "square", (100, 100)),
+        ((60, 40), "aspect", (40, 60)),  # never enlarged
+        ((60, 40), "square", (40, 40)),
+        ((1, 700), "aspect", (700, 1)),
+    ],
+)
+def test_short_side_and_shape(size, shape, expected):
+    pixels = kept(picture(*size), "grey", Pixels(short_side=100, shape=shape))
+    assert pixels.shape == (*expected, 1)
+
+
+def test_a_kept_image_is_pillows_antialiased_resize():
+    image = picture(300, 200)
+    expected = np.asarray(image.resize((150, 100), Image.Resampling.BILINEAR))
+    assert np.array_equal(kept(image, "rgb", Pixels(short_side=100)), expected)
+
+
+def test_a_grey_store_is_what_sobel_makes_of_the_colours_up_to_rounding(folder, tmp_path):
+    how = Pixels(short_side=1000)
+    grey = pack(Folder(folder), tmp_path / "grey", "grey", how, workers=1)
+    rgb = pack(Folder(folder), tmp_path / "rgb", "rgb", how, workers=1)
+
+    def batch(store: Store, number: int) -> torch.Tensor:
+        pixels = torch.from_numpy(store.image(number).copy()).permute(2, 0, 1)[None]
+        return normalize(pixels)
+
+    sobel = Sobel()
+    # Half a grey level, normalised, times the sum of a filter's absolute weights.
+    rounding = 0.5 / 255 * sum(1 / d for d in (0.229, 0.224, 0.225)) / 3
+    for number in range(len(grey)):
+        colours = batch(rgb, number)
+        assert torch.allclose(
+            batch(grey, number), colours.mean(dim=1, keepdim=True), atol=1.01 * rounding
+        )
+        assert torch.allclose(sobel(batch(grey, number)), sobel(colours), atol=8 * 1.01 * rounding)
+
+
+def test_grey_is_not_luma():
+    green = Image.new("RGB", (64, 64), (0, 255, 0))
+    assert int(kept(green, "grey", Pixels())[0, 0, 0]) == 86  # luma would give 150
+
+
+class _StopError(Exception):
+    pass
+
+
+def test_an_interrupted_packing_goes_on_and_ends_the_same(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "_BLOCK", 2)
+    whole = pack(Folder(folder), tmp_path / "whole", "grey", Pixels(), workers=1)
+    reached = []
+
+    def stop(done: int, total: int) -> None:
+        reached.append((done, total))
+        if done == 4:
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        pack(Folder(folder), tmp_path / "cut", "grey", Pixels(), 1, stop)
+    # Rubbish after the last synced block, as a crash may leave it.
+    with (tmp_path / "cut" / "pixels.u8.partial").open("ab") as file:
+        file.write(b"rubbish")
+    with (tmp_path / "cut" / "progress.jsonl").open("ab") as file:
+        file.write(b'{"settings": "cut sho')
+    reached.clear()
+    again = pack(
+        Folder(folder), tmp_path / "cut", "grey", Pixels(), 1, lambda *at: reached.append(at)
+    )
+    assert reached == [(6, 6)]  # four of six files were not read again
+    for name in ("pixels.u8", "layout.npy", "store.json", "index.parquet"):
+        assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+    again.verify()
+
+
+@pytest.mark.parametrize("change", ["settings", "file", "pixels"])
+def test_what_was_packed_otherwise_is_not_taken_up(change, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "_BLOCK", 2)
+
+    def stop(done: int, total: int) -> None:
+        raise _StopError
+
+    with pytest.raises(_StopError):
+        pack(Folder(folder), tmp_path / "store", "grey", Pixels(), 1, stop)
+    how = Pixels(short_side=64) if change == "settings" else Pixels()
+    if change == "file":
+        picture(70, 80).save(folder / "0.png")
+    if change == "pixels":
+        (tmp_path / "store" / "pixels.u8.partial").write_bytes(b"")
+    store = pack(Folder(folder), tmp_path / "store", "grey", how, workers=1)
+    expected = pack(Folder(folder), tmp_path / "expected", "grey", how, workers=1)
+    assert np.array_equal(store.pixels, expected.pixels)
+    store.verify()
+
+
+def test_a_whole_store_is_opened_as_it_is(folder, tmp_path):
+    first = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    before = (first.folder / "pixels.u8").stat().st_mtime_ns
+    pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    assert (first.folder / "pixels.u8").stat().st_mtime_ns == before
+
+
+def test_one_flipped_bit_is_noticed(folder, tmp_path):
+    store = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    content = bytearray((store.folder / "pixels.u8").read_bytes())
+    content[len(content) // 2] ^= 1
+    (store.folder / "pixels.u8").write_bytes(content)
+    with pytest.raises(DataError, match="damaged in block 0"):
+        Store(store.folder).verify()
+
+
+@pytest.mark.parametrize("name", ["pixels.u8", "layout.npy", "store.json"])
+def test_a_cut_or_missing_file_is_noticed_when_the_store_is_opened(name, folder, tmp_path):
+    store = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    content = (store.folder / name).read_bytes()
+    (store.folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match="pack it again"):
+        Store(store.folder)
+    (store.folder / name).unlink()
+    with pytest.raises(DataError, match="pack it again"):
+        Store(store.folder)
+
+
+def test_a_folder_of_broken_files_gives_an_empty_store(tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"")
+    store = pack(Folder(tmp_path / "images"), tmp_path / "store", "grey", Pixels(), workers=1)
+    assert len(store) == 0
+    assert len(store.index.unusable) == 1
+    store.verify()

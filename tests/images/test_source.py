@@ -1,0 +1,224 @@
+"""The same files as a folder, a list and shards: one verdict on each, whatever holds them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import struct
+import subprocess
+import sys
+import tarfile
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from deepcluster.images.decode import read
+from deepcluster.images.index import Index
+from deepcluster.images.list_file import ListFile
+from deepcluster.images.shards import Shards
+from deepcluster.images.source import Folder, is_store, quick_check, source_of
+
+Picture = Callable[..., Image.Image]
+Corpus = dict[str, tuple[bytes, str | None]]
+
+
+def stored(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format=kind, **options)
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    header = b"IHDR" + struct.pack(">IIBBBBB", 20_000, 20_000, 8, 0, 0, 0, 0)
+    chunks = [header, b"IDAT" + zlib.compress(bytes(1000)), b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    )
+
+
+def bands(count: int) -> bytes:
+    """A TIFF with so many bands, eight bits each."""
+    short, long = 3, 4
+    size = 2 + 12 * 8 + 4
+    tags = [
+        (256, short, 1, 8), (257, short, 1, 8), (258, short, count, 8 + size), (259, short, 1, 1),
+        (262, short, 1, 1), (273, long, 1, 8 + size + 2 * count), (277, short, 1, count),
+        (279, long, 1, 64 * count),
+    ]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    directory = struct.pack("<H", len(tags)) + entries + bytes(4)
+    return b"II*\0\x08\0\0\0" + directory + struct.pack("<H", 8) * count + bytes(64 * count)
+
+
+@pytest.fixture
+def corpus(picture: Picture) -> Corpus:
+    """Files by name: what they hold, and why they are unusable, or None."""
+    jpeg, wide = stored(picture(), "JPEG"), np.arange(5000, dtype=np.uint16).reshape(50, 100)
+    frames = [picture(20, 20, seed) for seed in range(3)]
+    good = {
+        "a/plain.jpg": jpeg,
+        "a/UPPER.JPEG": stored(picture(seed=1), "JPEG"),
+        "a/wrong name.jpg": stored(picture(seed=2), "PNG"),
+        "a/grey.png": stored(picture().convert("L"), "PNG"),
+        "a/bits.png": stored(picture().convert("1"), "PNG"),
+        "a/palette.gif": stored(picture().convert("P"), "GIF"),
+        "a/transparent.png": stored(picture().convert("RGBA"), "PNG"),
+        "a/ink.jpg": stored(picture().convert("CMYK"), "JPEG"),
+        "a/deep.png": stored(Image.fromarray(wide), "PNG"),
+        "a/float.tif": stored(Image.fromarray(wide.astype(np.float32)), "TIFF"),
+        "a/moving.gif": stored(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "a/dot.png": stored(picture(1, 1), "PNG"),
+        "a/line.png": stored(picture(1, 3000), "PNG"),
+        "a/copy.jpg": jpeg,
+        "b/no extension": jpeg,
+        'b/<b onload="x">.jpg': jpeg,
+        "b/-rf ~ 'quote'\n.jpg": jpeg,
+        os.fsdecode(b"b/caf\xe9.jpg"): jpeg,
+    }
+    bad = {
+        "b/empty.jpg": (b"", "empty file"),
+        "b/cut.jpg": (jpeg[:-300], "truncated"),
+        "b/page.jpg": (b"<!DOCTYPE html><title>404</title>", "not an image"),
+        "b/lfs.png": (b"version https://git-lfs.github.com/spec/v1\n", "git-lfs pointer: run git lfs pull"),  # noqa: E501
+        "b/bomb.png": (bomb(), "too many pixels (400 MP > 80 MP)"),
+        "b/head.png": (b"\x89PNG\r\n\x1a\n" + b"\7" * 300, "damaged or unsupported"),
+        "b/satellite.tif": (bands(13), "TIFF of 13 bands: export three as RGB"),
+    }  # fmt: skip
+    return {**{name: (data, None) for name, data in good.items()}, **bad}
+
+
+def laid_out(layout: str, corpus: Corpus, root: Path) -> Path:
+    """The corpus in this layout; gives what a user would name."""
+    root.mkdir()
+    names = sorted(corpus, key=os.fsencode)
+    if layout == "shards":
+        for number in range(3):
+            with tarfile.open(root / f"{number}.tar", "w", errors="surrogateescape") as tar:
+                for name in names[number::3]:
+                    member = tarfile.TarInfo(name)
+                    member.size = len(corpus[name][0])
+                    tar.addfile(member, io.BytesIO(corpus[name][0]))
+                tar.addfile(tarfile.TarInfo("notes.txt"))
+        return root / "*.tar"
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(corpus[name][0])
+    if layout == "folder":
+        return root
+    with (root / "l.csv").open("w", newline="", errors="surrogateescape") as file:
+        csv.writer(file).writerows([["path"], *([name] for name in names)])
+    return root / "l.csv"
+
+
+def state(root: Path) -> dict[str, tuple[str, int]]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in [*files]
+    }
+
+
+def test_every_layout_gives_the_same_verdicts_and_pixels_and_changes_nothing(
+    tmp_path: Path, corpus: Corpus
+) -> None:
+    seen: dict[str, tuple[object, ...]] = {}
+    for layout in ("folder", "list", "shards"):
+        place = laid_out(layout, corpus, tmp_path / layout)
+        before = state(tmp_path / layout)
+        quick_check(place)
+        source = source_of(place)
+        index = Index.build(place, 2)
+        source.other_files()
+        rows = index.table.to_pylist()
+        inside = len("0.tar/") if layout == "shards" else 0
+        named = {found.path[inside:]: row for found, row in zip(source.find(), rows, strict=True)}
+        assert {name: row["reason"] for name, row in named.items()} == {
+            name: reason for name, (_, reason) in corpus.items()
+        }
+        for name, (data, _) in corpus.items():
+            assert named[name]["hash"] == hashlib.blake2b(data, digest_size=16).hexdigest()
+        pixels = {path[inside:]: read(path, source).tobytes() for path in index.paths}
+        columns = ("size", "width", "height", "mode", "hash", "label", "reason")
+        content = {name: [row[c] for c in columns] for name, row in sorted(named.items())}
+        assert index.labels is not None
+        seen[layout] = content, pixels, index.distinct, index.labels.sum()
+        assert index.changes(place).changed == []
+        assert state(tmp_path / layout) == before
+    assert seen["folder"] == seen["list"] == seen["shards"]
+
+
+def test_the_place_decides_the_layout(tmp_path: Path) -> None:
+    (tmp_path / "odd.tar").mkdir()
+    (tmp_path / "odd.csv").mkdir()
+    kinds = {
+        "odd.tar": Folder, "odd.csv": Folder, "nothing": Folder, "l.TXT": ListFile,
+        "l.csv": ListFile, "l.parquet": ListFile, "s.tar": Shards, "s.tgz": Shards,
+        "s-{0..3}.tar": Shards, "*/x": Shards,
+    }  # fmt: skip
+    assert {name: type(source_of(tmp_path / name)) for name in kinds} == kinds
+    source = Folder(tmp_path)
+    assert source_of(source) is source
+
+
+def test_a_store_is_known_by_its_manifest(tmp_path: Path) -> None:
+    assert not is_store(tmp_path)
+    assert not is_store(tmp_path / "missing")
+    (tmp_path / "store.json").write_text("{}")
+    assert is_store(tmp_path)
+    quick_check(tmp_path)
+
+
+def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
+    for name in ("a.heic", "b.SVG", "c.eps", "d.dcm", "e.dcm", "f.txt", ".hidden"):
+        (photos / name).write_bytes(b"x")
+    os.mkfifo(photos / "pipe.jpg")
+    source = source_of(photos)
+    assert source.other_files() == {
+        ".heic (convert it to JPEG)": 1,
+        ".svg (export it as PNG)": 1,
+        ".eps (export it as PNG)": 1,
+        ".dcm (export it as 16-bit PNG)": 2,
+        ".txt": 1,
+        "pipes, sockets or devices": 1,
+    }
+    assert len(source.find()) == 10
+
+
+@pytest.mark.parametrize("layout", ["folder", "list", "shards"])
+def test_under_a_kibibyte_a_file(tmp_path: Path, layout: str) -> None:
+    count = 4000
+    files: Corpus = {f"class-{n % 9}/image-number-{n:08d}.jpg": (b"", None) for n in range(count)}
+    place = laid_out(layout, files, tmp_path / "many")
+    Index.build(place, 1)  # imports and caches are not the files'
+    held = pa.total_allocated_bytes()
+    tracemalloc.start()
+    index = Index.build(place, 1)
+    peak = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - held
+    tracemalloc.stop()
+    assert len(index.unusable) == count
+    assert peak / count < 1024
+
+
+def test_no_layout_needs_torch(tmp_path: Path) -> None:
+    (tmp_path / "l.txt").write_text("a.jpg")
+    code = (
+        "import sys\nfrom deepcluster.cli import main\n"
+        "for place in ('gone', 'gone.txt', 'gone.csv', 'gone.tar', '*.tar', 's-{0..9}.tar'):\n"
+        "    assert main(['check', place]) == main(['train', place]) == 2\n"
+        "from deepcluster.images.source import quick_check\nquick_check('l.txt')\n"
+        "assert not {'torch', 'pyarrow', 'sklearn'} & {*sys.modules}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("deepcluster: ") == 12

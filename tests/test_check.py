@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from deepcluster import check_command, plan
+from deepcluster.cli import main
+from deepcluster.images.index import Index
+from deepcluster.presets import automatic, paper_alexnet, small
+from deepcluster.runtime.world import World
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(plan, "SECONDS", 0.01)
+    monkeypatch.setattr(check_command, "best_device", lambda: "cpu")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def images(textures: Callable[[int], Path]) -> Path:
+    return textures(24)
+
+
+def test_what_is_there_and_what_training_would_take(images: Path, capsys: Capture) -> None:
+    (images / "kind0/empty.png").write_bytes(b"")
+    (images / "photo.heic").write_bytes(b"x")
+    (images / "notes.txt").write_bytes(b"x")
+    shutil.copy(images / "kind0/0004.png", images / "kind0/again.png")
+    Image.linear_gradient("L").resize((200, 100)).save(images / "kind1/grey.png")
+    assert main(["check", str(images), "--workers", "2", "--index", "i.parquet"]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        "27 files in", ": 26 can be used", "1  empty file, such as kind0/empty.png",
+        "passed over, and not counted among them: 1 .heic (convert it to JPEG), 1 .txt",
+        "smallest 72 x 72, median 72 x 72, largest 200 x 100", "modes: 25 RGB, 1 L",
+        "labels, for monitoring only: 4 classes of 6 to 7 images",
+        "copies: 2 files in 1 group of equal content", "kind0/0004.png = kind0/again.png",
+        "would choose for 26 images", "memory: ", "disk: ", "time: about ", "look ", "group ",
+        "learn ",
+    ):  # fmt: skip
+        assert part in said
+    for reason in automatic(26, gpu=False)[1].values():
+        assert reason in said
+    assert Index.load("i.parquet").table.equals(Index.build(images, 1).table)
+
+
+def test_a_list_and_shards_are_checked_too(images: Path, tmp_path: Path, capsys: Capture) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        tar.add(images, ".")
+    (tmp_path / "l.txt").write_text("\n".join(str(path) for path in images.rglob("*.png")))
+    for place in ("*.tar", "l.txt"):
+        assert main(["check", place]) == 0
+        assert f"24 files in {place}: 24 can be used" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "said"),
+    [
+        (2, 4, "2 of 6 files in there cannot be used, more than 5%"),
+        (0, 1, "1 usable images; give at least 2"),
+        (3, 0, "--max-unusable 1"),
+    ],
+)
+def test_what_train_would_refuse_ends_with_three(
+    bad: int, good: int, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for number in range(bad):
+        (there / f"{number}.jpg").write_bytes(b"")
+    for number in range(good):
+        Image.linear_gradient("L").rotate(number).save(there / f"good{number}.png")
+    assert main(["check", "there"]) == 3
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert f"{bad + good} files in there: {good} can be used" in shown.out
+    assert "Traceback" not in shown.err
+
+
+def test_copies_of_one_image_end_with_three(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "same").mkdir()
+    for number in range(5):
+        Image.linear_gradient("L").save(tmp_path / f"same/{number}.png")
+    assert main(["check", "same"]) == 3
+    shown = capsys.readouterr()
+    assert "copies: 5 files in 1 group" in shown.out
+    assert "0.png = 1.png = 2.png and 2 more" in shown.out
+    assert "copies of one" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check"], "which images? deepcluster check IMAGES"),
+        (["check", "nowhere"], "nowhere: no such file"),
+        (["check", "photos", "--worker", "2"], "no such option --worker; did you mean --workers?"),
+        (["check", "photos", "--workers", "two"], "--workers"),
+        (["check", "photos", "--workers", "0"], "--workers 0: use at least 1"),
+        (["check", "photos", "more"], "more: not understood"),
+        (["check", "photos", "--index", "photos/a.png"], "there is another file"),
+    ],
+)
+def test_misuse_is_one_sentence(
+    words: list[str], said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "photos").mkdir()
+    Image.linear_gradient("L").save(tmp_path / "photos/a.png")
+    before = (tmp_path / "photos/a.png").read_bytes()
+    assert main(words) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("deepcluster: ")
+    assert complaint.count("\n") == 1
+    assert said in complaint
+    assert (tmp_path / "photos/a.png").read_bytes() == before
+
+
+def test_help_fits_a_screen(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        check_command.check(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--index" in shown
+    assert len(shown.splitlines()) < 24
+
+
+def test_needs_follow_the_number_of_images(images: Path) -> None:
+    index = Index.build(images, 2)
+    needs = plan.needs(small(), index)
+    assert needs.features == 24 * 512 * 2
+    assert needs.whitened == 24 * 64 * 4
+    assert needs.store == 24 * 72 * 72  # grey, and never enlarged
+    assert plan.needs(paper_alexnet(), index).checkpoints == pytest.approx(1399e6, rel=0.01)
+
+
+def test_rates_are_those_of_the_network(images: Path) -> None:
+    rates = plan.rates(small(), 24, World())
+    assert min(rates.look, rates.group, rates.learn) > 0
