@@ -211,7 +211,7 @@ def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Ind
 
 
 def _run_name(images: Path) -> str:
-    """What runs on these images are called: the folder's name, or the pattern's without its stars."""
+    """What runs on these images are called: as the folder, or as the pattern without its stars."""
     place = images.resolve()
     name = place.name if place.is_dir() else place.stem
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "images"

@@ -1,0 +1,144 @@
+"""Packing as a verb and inside training; whatever the layout, the same images train alike."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import child
+import numpy as np
+import pytest
+
+SETTINGS = "--preset small --k 4 --epochs 2 --batch 16 --network.width 16 --device cpu".split()
+
+
+@pytest.fixture(scope="module")
+def images(textures: Callable[[int], Path]) -> Path:
+    return textures(30)
+
+
+def trained(place: str | Path, folder: Path, out: str, *flags: str) -> list[np.ndarray]:
+    """The labels of every epoch of a run."""
+    code, output = child.run(["train", str(place), *SETTINGS, "--out", out, *flags], folder)
+    assert code == 0, output
+    return [np.load(path) for path in sorted((folder / out / "assignments").glob("*.npy"))]
+
+
+def test_folder_list_shards_and_store_train_to_the_same_labels(images: Path, tmp_path: Path):
+    expected = trained(images, tmp_path, "folder")
+    paths = sorted(path.relative_to(images).as_posix() for path in images.rglob("*.png"))
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(str(images / p) for p in paths))
+    for number in range(2):
+        with tarfile.open(tmp_path / f"shard-{number}.tar", "w") as tar:
+            for path in paths[number * 15 : (number + 1) * 15]:
+                tar.add(images / path, arcname=path)
+    code, output = child.run(["pack", str(images), "store"], tmp_path)
+    assert code == 0, output
+    assert "next: deepcluster train store" in output
+    for out, place in (
+        ("by-list", tmp_path / "list.csv"),
+        ("by-shards", tmp_path / "shard-*.tar"),
+        ("by-store", tmp_path / "store"),
+    ):
+        got = trained(place, tmp_path, out)
+        assert len(got) == len(expected) == 2
+        for epoch, other in zip(expected, got, strict=True):
+            assert np.array_equal(epoch, other), out
+    models = {(tmp_path / out / "model.safetensors").read_bytes() for out in ("folder", "by-store")}
+    assert len(models) == 1
+
+
+@pytest.mark.parametrize("kill", [1, 2, 3])
+def test_killed_while_packing_it_ends_as_if_it_had_not_been(
+    kill: int, textures: Callable[[int], Path], tmp_path: Path
+):
+    images = textures(300)  # more than two blocks
+    short = ["train", str(images), *SETTINGS, "--epochs", "1", "--out"]
+    assert child.run([*short, "whole"], tmp_path)[0] == 0
+    assert child.run([*short, "cut"], tmp_path, f"pack.block:kill@{kill}")[0] == -signal.SIGKILL
+    assert not (tmp_path / "cut/store/store.json").exists()
+    assert child.run([*short, "cut"], tmp_path)[0] == 0
+    for name in ("store/pixels.u8", "store/store.json", "model.safetensors", "features.npy"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_killed_while_packing_the_next_command_takes_the_same_number(images: Path, tmp_path: Path):
+    words = ["train", str(images), *SETTINGS]
+    assert child.run(words, tmp_path, "pack.block:kill@1")[0] == -signal.SIGKILL
+    assert child.run(words, tmp_path)[0] == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{images.name}-1"]
+
+
+def test_a_store_lost_between_two_commands_is_packed_again(images: Path, tmp_path: Path):
+    expected = trained(images, tmp_path, "whole")
+    words = ["train", str(images), *SETTINGS, "--out", "cut"]
+    assert child.run(words, tmp_path, "train.step:term@3")[0] == 143
+    shutil.rmtree(tmp_path / "cut" / "store")
+    got = trained(images, tmp_path, "cut")
+    for epoch, other in zip(expected, got, strict=True):
+        assert np.array_equal(epoch, other)
+
+
+def test_a_damaged_store_is_named(images: Path, tmp_path: Path):
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    pixels = bytearray((tmp_path / "store/pixels.u8").read_bytes())
+    pixels[1000] ^= 1
+    (tmp_path / "store/pixels.u8").write_bytes(pixels)
+    code, output = child.run(["train", "store", *SETTINGS, "--out", "run"], tmp_path)
+    assert code == 3
+    assert "store/pixels.u8 is damaged" in output.splitlines()[-1]
+    assert "pack it again" in output
+
+
+def test_the_plain_path_without_a_store_is_there(images: Path, tmp_path: Path):
+    trained(images, tmp_path, "files", "--pixels.keep", "files")
+    assert not (tmp_path / "files/store").exists()
+    settings = json.loads((tmp_path / "files/settings.json").read_text())
+    assert settings["effective"]["pixels.keep"] == "files"
+
+
+def test_what_a_store_keeps_is_among_the_settings_that_change_results(images: Path, tmp_path: Path):
+    code, output = child.run(["pack", str(images), "store", "--short-side", "64"], tmp_path)
+    assert code == 0, output
+    trained("store", tmp_path, "run")
+    settings = json.loads((tmp_path / "run/settings.json").read_text())
+    assert settings["effective"]["pixels.short_side"] == 64
+    words = ["train", str(images), *SETTINGS, "--out", "run", "--epochs", "3"]
+    code, output = child.run(words, tmp_path)
+    assert code == 4
+    assert "pixels.short_side: 64 there, 256 now" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["pack", "IMAGES"], 2, "STORE"),
+        (["pack", "nowhere", "store"], 2, "nowhere"),
+        (["pack", "IMAGES", "store", "--short-sid", "3"], 2, "did you mean --short-side?"),
+        (["pack", "IMAGES", "store", "--colour", "green"], 2, "green"),
+        (["pack", "IMAGES", "taken"], 2, "letter.txt"),
+    ],
+)
+def test_packing_that_cannot_be_done(
+    words: list[str], code: int, part: str, images: Path, tmp_path: Path
+):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "letter.txt").write_text("Dear mother")
+    got, output = child.run([str(images) if w == "IMAGES" else w for w in words], tmp_path)
+    assert got == code, output
+    assert part in output.splitlines()[-1]
+    assert "Traceback" not in output
+
+
+def test_a_store_with_other_settings_is_not_overwritten(images: Path, tmp_path: Path):
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    code, output = child.run(["pack", str(images), "store", "--colour", "rgb"], tmp_path)
+    assert code == 2
+    assert "other settings (grey, short side 256, aspect)" in output
+    code, output = child.run(["train", "store", *SETTINGS, "--network.front", "rgb"], tmp_path)
+    assert code == 2
+    assert "pack the images again with --colour rgb" in output
