@@ -125,12 +125,24 @@ def test_an_unknown_network_is_named(images: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("flag", "value", "part"),
     [
-        ("--epochs", "0", "--epochs 0"),
-        ("--input-size", "32", "the smallest is 64"),
+        ("--epochs", "0", "--epochs 0: use at least 1"),
+        ("--minutes", "-1", "--minutes -1: use at least 0"),
+        ("--minutes", "nan", "--minutes nan"),
+        ("--input-size", "32", "use at least 64"),
         ("--batch", "1", "use at least 2"),
-        ("--draw.reassign", "0", "above 0"),
-        ("--training.step", "-1", "above 0"),
-        ("--whitening.dimensions", "0", "at least 1"),
+        ("--workers", "-3", "use at least 1"),
+        ("--draw.reassign", "0", "use more than 0"),
+        ("--training.step", "-1", "use more than 0"),
+        ("--training.momentum", "-1", "use at least 0"),
+        ("--training.weight-decay", "-1", "use at least 0"),
+        ("--network.dropout", "2", "use at least 0 and at most 0.99"),
+        ("--network.width", "0", "use at least 1"),
+        ("--whitening.dimensions", "0", "--dimensions 0: use at least 1"),
+        ("--clustering.iterations", "-1", "use at least 1"),
+        ("--speed.look-batch", "0", "use at least 1"),
+        ("--max-unusable", "-1", "a share from 0 to 1"),
+        ("--precision", "int8", "int8"),
+        ("--mayseed", "2", "no such option --mayseed"),
         ("--device", "cuda", "no CUDA device"),
         ("--device", "gpu", "use cpu, cuda or auto"),
     ],
@@ -152,10 +164,14 @@ def test_an_output_folder_that_holds_something_else(images: Path, tmp_path: Path
 
 def test_an_output_folder_of_another_run(images: Path, tmp_path: Path):
     assert child.run(["train", str(images), *QUICK.split()], tmp_path)[0] == 0
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()}
+
+    def state() -> dict[Path, int]:
+        files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+        return {path: path.stat().st_mtime_ns for path in files if path.name != "lock"}
+
+    before = state()
     refused(["train", str(images), *QUICK.split(), "--seed", "5"], tmp_path, 4, "seed: 0 there")
-    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    assert before == after
+    assert state() == before
 
 
 def test_an_output_folder_that_cannot_be_written(images: Path, tmp_path: Path):
@@ -236,3 +252,63 @@ def test_an_image_that_disappears_is_named(images: Path, tmp_path: Path):
     code, output = child.run(["train", str(images), *QUICK.split()], tmp_path)
     assert code == 4
     assert "1 removed" in output
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[1]", "{", '{"editor.fontSize": 12}', '{"format": 99, "effective": {}, "data": ""}'],
+)
+def test_settings_that_are_not_a_runs(content: str, images: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text(content)
+    refused(["train", str(images), *QUICK.split()], tmp_path, 4, "run", "")
+    assert (tmp_path / "run" / "settings.json").read_text() == content
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_index_is_made_again(damage: str, images: Path, tmp_path: Path):
+    words = ["train", str(images), *QUICK.split()]
+    assert child.run(words, tmp_path)[0] == 0
+    index = tmp_path / "run" / "index.parquet"
+    whole = index.read_bytes()
+    if damage == "cut":
+        index.write_bytes(whole[: len(whole) // 2])
+    else:
+        index.unlink()
+    code, output = child.run([*words, "--epochs", "2"], tmp_path)
+    assert code == 0, output
+    assert index.read_bytes() == whole
+
+
+def test_a_damaged_closing_note_means_that_the_closing_pass_is_made_again(
+    images: Path, tmp_path: Path
+):
+    words = ["train", str(images), *QUICK.split()]
+    assert child.run(words, tmp_path)[0] == 0
+    (tmp_path / "run" / "closing.json").write_text("{")
+    code, output = child.run(words, tmp_path)
+    assert code == 0, output
+    assert "done: 4 groups" in output
+
+
+def test_a_listener_that_leaves_does_not_end_the_run(images: Path, tmp_path: Path):
+    script = f"{sys.executable} -m deepcluster train {images} {QUICK} | head -1"
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "run" / "closing.json").exists()
+
+
+def test_a_typo_in_a_flag_of_the_demo(tmp_path: Path):
+    refused(["demo", "--sed", "1"], tmp_path, 2, "did you mean --seed?")
+
+
+def test_names_that_the_terminal_cannot_show(images: Path, tmp_path: Path):
+    (images / "kind0" / "caf\N{LATIN SMALL LETTER E WITH ACUTE}.png").write_bytes(b"")
+    result = subprocess.run(
+        [sys.executable, "-m", "deepcluster", "train", str(images), *QUICK.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "empty file" in result.stdout

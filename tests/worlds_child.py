@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from deepcluster.networks import build_network, fresh_head
 from deepcluster.pseudolabels import Batch
@@ -14,23 +15,29 @@ from deepcluster.training.epoch import EpochProgress, train_epoch
 from deepcluster.training.optimizers import Optimization
 
 
-def train_an_epoch(rank: int, folder: str) -> None:
-    """Train a fresh head, twice over, each process on images of its own."""
+def carry_out(rank: int, work: str, folder: str) -> None:
+    """Join the other process and do the work of this name."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    world = World(rank, 2)
+    globals()[work](World(rank, 2), folder)
+    dist.destroy_process_group()
+
+
+def train_an_epoch(world: World, folder: str) -> None:
+    """Train two heads one after the other, each process on images of its own."""
     network = build_network("alexnet", "sobel", 64, width=32, generator=generator(0, "network"))
     optimization = Optimization(batch=8)
     trunk_optimizer = optimization.for_trunk(network)
     for epoch in range(2):  # the second head is the one that a stale reducer would miss
         network.head = fresh_head(32, 3 + epoch, generator(0, "head", epoch))
-        if epoch == 1 and rank == 0:
-            np.save(f"{folder}/fresh.npy", network.head.weight.detach().numpy())
-        randomness = generator(0, "images", epoch, rank)
+        if epoch == 1 and world.leads:
+            save_file(
+                {"weight": network.head.weight.detach().clone()}, f"{folder}/fresh.safetensors"
+            )
+        randomness = generator(0, "images", epoch, world.rank)
         pixels = torch.randint(256, (4, 3, 64, 64), dtype=torch.uint8, generator=randomness)
-        batches = [
-            Batch(step, pixels, torch.tensor([0, 1, 2, 0]), torch.ones(4), 8) for step in (0, 1)
-        ]
+        labels = torch.tensor([0, 1, 2, 0])
+        batches = [Batch(step, pixels, labels, torch.ones(4), 8) for step in (0, 1)]
         train_epoch(
             network,
             batches,
@@ -39,5 +46,38 @@ def train_an_epoch(rank: int, folder: str) -> None:
             progress=EpochProgress(),
             dropout_stream=(0, epoch),
         )
-    np.save(f"{folder}/head-{rank}.npy", network.head.weight.detach().numpy())
-    dist.destroy_process_group()
+    save_file(network.state_dict(), f"{folder}/network-{world.rank}.safetensors")
+
+
+class PlainNetwork(nn.Module):
+    """A trunk and a head in which no image depends on the others of its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16))
+        self.head = nn.Linear(16, 4)
+        randomness = generator(0, "plain")
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1, generator=randomness)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.trunk(images).relu())
+
+
+def train_without_batch_norm(world: World, folder: str) -> None:
+    """Take four steps on batches of seven, which two processes share as three and four."""
+    network = PlainNetwork()
+    optimization = Optimization(batch=7)
+    randomness = generator(0, "images")
+    batches = []
+    for step in range(4):
+        pixels = torch.randint(256, (7, 3, 8, 8), dtype=torch.uint8, generator=randomness)
+        labels = torch.randint(4, (7,), generator=randomness)
+        weights = torch.rand(7, generator=randomness)
+        share = slice(world.share(7).start, world.share(7).stop)
+        batches.append(Batch(step, pixels[share], labels[share], weights[share], 7))
+    optimizers = (optimization.for_trunk(network), optimization.for_head(network))
+    train_epoch(
+        network, batches, optimizers, world, progress=EpochProgress(), dropout_stream=(0, 0)
+    )
+    save_file(network.state_dict(), f"{folder}/plain-{world.rank}-of-{world.size}.safetensors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -34,12 +35,17 @@ deepcluster VERB --help says more; --debug shows where an error came from.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command; gives the exit code (0 done, 2 misuse, see docs/exit-codes.md)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):  # no name of a file may break a terminal
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
         return _carry_out(words)
     except DeepClusterError as error:
-        _complain(str(error))
+        # All processes read the same words; what is wrong with those is said once.
+        if not isinstance(error, UsageError) or os.environ.get("RANK", "0") == "0":
+            _complain(str(error))
         code = error.exit_code
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
@@ -48,9 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain("stopped at once; the last checkpoint is whole, and the same command continues")
         code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except Exception as error:
         sentence = _known_shortage(error)
         code = 6 if sentence else 1

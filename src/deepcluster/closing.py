@@ -7,6 +7,7 @@ The last epoch's labels belong to a network that has since moved on; what a run 
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
         }
         # Last of all: its presence says that the run is finished.
         sitting.course.folder.write("closing.json", json.dumps(record, indent=2) + "\n")
+        shutil.rmtree(sitting.course.folder.scratch, ignore_errors=True)
     sitting.world.wait()
     return clusters
 

@@ -49,7 +49,8 @@ def refuse_unknown(
     """
     for word in words:
         flag = word.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in known and "--" + flag[5:] not in known:
+        positive = "--" + flag.removeprefix("--no-")
+        if flag.startswith("--") and flag not in known and positive not in known:
             asked = {long: brief for brief, long in short.items()}.get(flag, flag)
             close = get_close_matches(flag, [*known, *short], n=1)
             hint = f"did you mean {close[0]}?" if close else f"see {help_command}"

@@ -64,19 +64,25 @@ class Intake:
 
     def unchanged_index(self, folder: RunFolder) -> Index:
         """The index of a run that was begun; raises if the images are no longer the same."""
-        index = Index.load(folder.index)
-        if self.store is None:
-            changes = index.changes(self.source)
-            difference = str(changes) if any(changes) else ""
-        else:
-            same = self.store.index.fingerprint == index.fingerprint
-            difference = "" if same else "another store"
-        if difference:
+        index, changes = self._known_index(folder)
+        if changes or index.fingerprint != folder.settings["data"]:
             raise ResumeError(
-                f"the images of {folder.path} have changed since it began ({difference}); put them "
-                "back, or start a new run with another --out"
+                f"the images of {folder.path} have changed since it began "
+                f"({changes or 'others than then'}); put them back, or start a new run with "
+                "another --out"
             )
         return index
+
+    def _known_index(self, folder: RunFolder) -> tuple[Index, str]:
+        """The index of the images, and in words how they differ from the run's."""
+        if self.store is not None:
+            return self.store.index, ""
+        try:
+            index = Index.load(folder.index)
+        except ResumeError:  # damaged or gone: made again, and held against the fingerprint
+            return Index.build(self.source, os.cpu_count() or 1), ""
+        changes = index.changes(self.source)
+        return index, str(changes) if any(changes) else ""
 
     def read(
         self, folder: RunFolder, run: Run, max_unusable: float, world: World, display: Display
@@ -100,7 +106,7 @@ class Intake:
         return index
 
     def _read(self, folder: RunFolder, run: Run, advance: Callable[[int, int], None]) -> Index:
-        workers = os.cpu_count() or 1
+        workers = run.speed.threads
         if run.pixels.keep == "files":
             return Index.build(self.source, workers, advance)
         return pack(self.source, folder.store, colour_for(run), run.pixels, workers, advance).index

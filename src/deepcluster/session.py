@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,11 @@ class ToldByTheLeaderError(DeepClusterError):
 
 def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clusters | None]:
     """Carry the run to its end; gives its folder and groups, or no groups if it was finished."""
-    prepared = _prepared_by_the_leader(asked, world, display)
-    folder = prepared.folder
-    if prepared.finished:
-        return folder, None
-    if not world.leads:
-        return folder, _carried_out(prepared, asked, world, display)
-    with folder.locked():
-        return folder, _carried_out(prepared, asked, world, display)
+    with ExitStack() as held:
+        prepared = _prepared_by_the_leader(asked, world, display, held)
+        if prepared.finished:
+            return prepared.folder, None
+        return prepared.folder, _carried_out(prepared, asked, world, display)
 
 
 def new_network(run: Run) -> Network:
@@ -116,11 +114,16 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     return closing_pass(sitting)
 
 
-def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Prepared:
-    """The leading process looks at folders and files; the others take its word."""
+def _prepared_by_the_leader(
+    asked: Asked, world: World, display: Display, held: ExitStack
+) -> Prepared:
+    """The leading process looks at folders and files; the others take its word.
+
+    `held` keeps the folder's lock from the first look at it to the end of the run.
+    """
     if world.leads:
         try:
-            prepared = _prepared(asked, world, display)
+            prepared = _prepared(asked, world, display, held)
         except DeepClusterError as error:
             world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
             raise
@@ -138,7 +141,7 @@ def _prepared_by_the_leader(asked: Asked, world: World, display: Display) -> Pre
     return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
 
 
-def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
+def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> Prepared:
     gpu = world.device.type == "cuda"
     intake = Intake(asked.images)
     if asked.out is None:
@@ -148,15 +151,16 @@ def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
         if asked.fresh and folder.exists:
             folder = RunFolder(run_folder.next_number(asked.out.parent, asked.out.name))
     run_folder.refuse_foreign(folder.path)
-    if folder.exists and index is None:
-        index = intake.unchanged_index(folder)
-    if index is None:
+    if not folder.exists:
         # What can be known before every file is read is said before.
         likely, _ = _settled(asked, intake.most(), gpu)
         likely.validate(intake.most(), world.size)
         _refuse_small_disk(folder, likely)
-        with folder.locked():
-            index = intake.read(folder, likely, asked.max_unusable, world, display)
+        held.enter_context(folder.locked())
+        index = intake.read(folder, likely, asked.max_unusable, world, display)
+    else:
+        held.enter_context(folder.locked())
+        index = index or intake.unchanged_index(folder)
     run, reasons = _settled(asked, len(index), gpu)
     run.validate(len(index), world.size)
     if folder.exists:
@@ -164,8 +168,7 @@ def _prepared(asked: Asked, world: World, display: Display) -> Prepared:
         if _is_finished(folder, run):
             return Prepared(folder, index, run, finished=True)
     _announce(folder, index, run, reasons, display)
-    with folder.locked():
-        _begin(folder, index, run, reasons, asked)
+    _begin(folder, index, run, reasons, asked)
     return Prepared(folder, index, run, finished=False)
 
 
@@ -175,8 +178,7 @@ def _settled(asked: Asked, images: int, gpu: bool) -> tuple[Run, list[str]]:
 
 
 def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked: Asked) -> None:
-    if not folder.index.exists():
-        index.save(folder.index)
+    index.save(folder.index)
     (folder.path / "closing.json").unlink(missing_ok=True)
     folder.begin(
         {
@@ -233,7 +235,8 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
 
 def _refuse_small_disk(folder: RunFolder, run: Run) -> None:
     """Fail early if the checkpoints alone would not fit: weights and momentum, one kept spare."""
-    weights = sum(parameter.numel() for parameter in new_network(run).trunk.parameters())
+    with torch.device("meta" if run.network.arch in ("alexnet", "vgg16") else "cpu"):
+        weights = sum(parameter.numel() for parameter in new_network(run).trunk.parameters())
     needed = 8 * weights * (run.speed.checkpoints + 1)
     place = next(p for p in (folder.path, *folder.path.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
@@ -248,10 +251,13 @@ def _is_finished(folder: RunFolder, run: Run) -> bool:
     """Whether the run is closed and nothing more is asked of it."""
     if not folder.finished:
         return False
-    closing: dict[str, Any] = json.loads((folder.path / "closing.json").read_text())
-    minutes = closing["minutes_asked"]
+    try:
+        closing: dict[str, Any] = json.loads((folder.path / "closing.json").read_text())
+        epochs, minutes = closing["epochs_asked"], closing["minutes_asked"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # damaged: the closing pass is made again
     more_time = minutes is not None and (run.minutes is None or run.minutes > minutes)
-    return run.epochs <= closing["epochs_asked"] and not more_time
+    return run.epochs <= epochs and not more_time
 
 
 def _announce(

@@ -124,29 +124,32 @@ class Run:
                 raise UsageError(
                     f"--k {k:,} but only {images:,} usable images; try --k {suggested_k(images)}"
                 )
-        if self.epochs < 1:
-            raise UsageError(f"--epochs {self.epochs}: use at least 1")
-        if self.network.input_size < 64:
-            raise UsageError(
-                f"--network.input-size {self.network.input_size}: the smallest is 64; "
-                "smaller images are enlarged to it"
-            )
-        if self.pixels.short_side < 64:
-            raise UsageError(f"--pixels.short-side {self.pixels.short_side}: use at least 64")
-        least = 2 if processes == 1 else 8 * processes
-        if self.training.batch < least:
-            raise UsageError(
-                f"--batch {self.training.batch}: use at least {least} with {processes} process"
-                + ("es" if processes > 1 else "")
-            )
-        if self.speed.checkpoints < 1:
-            raise UsageError(f"--speed.checkpoints {self.speed.checkpoints}: keep at least 1")
-        if self.whitening.dimensions < 1:
-            raise UsageError(f"--whitening.dimensions {self.whitening.dimensions}: use at least 1")
-        if not 0 < self.draw.reassign < math.inf:
-            raise UsageError(f"--draw.reassign {self.draw.reassign:g}: it must be above 0")
-        if not self.training.step > 0:
-            raise UsageError(f"--training.step {self.training.step:g}: it must be above 0")
+        least_batch = 2 if processes == 1 else 8 * processes
+        for flag, value, least, most in (
+            ("--epochs", self.epochs, 1, math.inf),
+            ("--minutes", self.minutes, 0, math.inf),
+            ("--input-size", self.network.input_size, 64, 4096),
+            ("--network.width", self.network.width, 1, math.inf),
+            ("--network.dropout", self.network.dropout, 0, 0.99),
+            ("--pixels.short-side", self.pixels.short_side, 64, math.inf),
+            ("--dimensions", self.whitening.dimensions, 1, math.inf),
+            ("--clustering.iterations", self.clustering.iterations, 1, math.inf),
+            ("--draw.reassign", self.draw.reassign, 1e-6, 1e6),
+            ("--training.step", self.training.step, 1e-12, 1e6),
+            ("--training.momentum", self.training.momentum, 0, 0.9999),
+            ("--training.head-momentum", self.training.head_momentum, 0, 0.9999),
+            ("--training.weight-decay", self.training.weight_decay, 0, 1e6),
+            ("--batch", self.training.batch, least_batch, math.inf),
+            ("--workers", self.speed.workers, 1, math.inf),
+            ("--speed.look-batch", self.speed.look_batch, 1, math.inf),
+            ("--speed.save-minutes", self.speed.save_minutes, 0, math.inf),
+            ("--speed.checkpoints", self.speed.checkpoints, 1, math.inf),
+            ("--speed.timeout-minutes", self.speed.timeout_minutes, 0.1, math.inf),
+        ):
+            if value is not None and not least <= value <= most:
+                bounds = "more than 0" if 0 < least < 1e-3 else f"at least {least:g}"
+                bounds += f" and at most {most:g}" if most < 1e5 else ""
+                raise UsageError(f"{flag} {value:g}: use {bounds}")
         if images * self.draw.reassign < 2 * processes:
             raise UsageError(f"{images} images are too few for {processes} processes; use fewer")
 

@@ -75,8 +75,8 @@ class Common:
     batch: Count = None
     """Images per step, over all processes together (paper: 256)."""
 
-    precision: str = "float32"
-    """float32, tf32 or bfloat16."""
+    precision: Name = None
+    """float32 (the paper), tf32 or bfloat16."""
 
     device: str = "auto"
     """cpu, cuda, or auto: the GPU if there is one."""
@@ -126,6 +126,8 @@ def train(words: list[str]) -> int:
         )
     first = parsed(rest, preset or Run())  # for what does not depend on the images
     quick_check(first.images)
+    if not 0 <= first.max_unusable <= 1:
+        raise UsageError(f"--max-unusable {first.max_unusable:g}: give a share from 0 to 1")
 
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:

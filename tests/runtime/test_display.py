@@ -50,6 +50,7 @@ EPOCH = {
     "nmi_labels": 0.25,
     "clusters": 10,
     "smallest": 3,
+    "empty": 0,
     "largest": 1500,
     "seconds": {"look": 1.0, "group": 2.0, "learn": 3.0},
     "images_per_second": 1234.0,
@@ -65,7 +66,7 @@ def test_an_epoch_is_one_plain_line_under_one_header(plain):
     epochs = [line for line in lines if "/20" in line]
     assert len(epochs) == 2
     assert [line.split("/")[0].strip() for line in epochs] == ["3", "4"]
-    for said in ("1.234", "2.303", "10 (3..1,500)", "0.250", "1,234", "3 min 20 s"):
+    for said in ("1.234", "2.303", "10: 3..1,500, 0", "0.250", "1,234", "3 min 20 s"):
         assert said in epochs[0]
     assert "0.750" in epochs[1]
     assert sum(line.startswith("epoch ") for line in lines) == 1
@@ -174,3 +175,12 @@ def test_a_display_can_be_used_after_a_failure():
         phase.advance(5)
     display.say("the end")
     assert written.getvalue().endswith("the end\n")
+
+
+def test_a_narrow_terminal_is_told_an_epoch_in_words():
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=60, color_system=None)
+    Display(console=console).epoch({**EPOCH, "nmi_last": 0.75}, 20, 100.0)
+    said = " ".join(written.getvalue().split())
+    assert said.startswith("3/20: loss 1.23 of 2.30, same as last 0.75, 10 clusters of 3..1,500")
+    assert said.endswith("6 s, 1 min 40 s left")

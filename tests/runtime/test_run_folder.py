@@ -35,7 +35,7 @@ def fault():
 def test_a_run_begins_with_its_settings(tmp_path):
     folder = RunFolder(tmp_path / "new" / "run")
     assert not folder.exists
-    folder.begin({"effective": {"k": 3}})
+    folder.begin({"effective": {"k": 3}, "data": "fingerprint"})
     assert folder.exists
     assert not folder.finished
     assert folder.settings["effective"] == {"k": 3}
@@ -48,7 +48,7 @@ def test_settings_that_cannot_be_read_are_refused(folder):
 
 
 def test_settings_of_a_newer_version_are_refused(folder):
-    folder.begin({"version": "9.0"})
+    folder.begin({"version": "9.0", "effective": {}, "data": ""})
     settings = json.loads((folder.path / "settings.json").read_text())
     (folder.path / "settings.json").write_text(json.dumps({**settings, "format": 2}))
     with pytest.raises(ResumeError, match=r"9\.0, which is newer"):
@@ -157,9 +157,14 @@ def test_the_lock_of_a_process_that_was_killed_is_free(folder):
 def test_numbers_are_counted_not_spelled(tmp_path):
     for name in ("cats-2", "cats-10", "cats-1", "cats-x", "dogs-30", "cats-3-old", "cats"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "settings.json").touch()
     (tmp_path / "cats-40").write_text("a file")
     assert [path.name for path in numbered(tmp_path, "cats")] == ["cats-1", "cats-2", "cats-10"]
     assert next_number(tmp_path, "cats") == tmp_path / "cats-11"
+    (tmp_path / "cats-11" / "store").mkdir(parents=True)  # of a run that hardly began
+    assert next_number(tmp_path, "cats") == tmp_path / "cats-11"
+    (tmp_path / "cats-11" / "letter.txt").touch()
+    assert next_number(tmp_path, "cats") == tmp_path / "cats-12"
 
 
 def test_the_first_number_is_one(tmp_path):

@@ -109,7 +109,7 @@ def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
         why = (
             f"the features have only {rank} independent directions"
             if rank <= bearable
-            else f"{moments.count:,} images bear no more than one for every 20"
+            else f"{moments.count:,} images bear one for every 20, at least 8"
         )
         warnings.warn(
             DimensionsShrunk(f"{kept} dimensions instead of {dimensions}: {why}"), stacklevel=3

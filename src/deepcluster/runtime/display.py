@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -16,12 +17,22 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from deepcluster.runtime.errors import HealthWarning
 
 _QUIET_SECONDS = 30.0  # without a terminal, a long phase says so this often
+_NARROW = 118  # columns, below which an epoch is told in words
 _HEADER = (
-    "epoch      loss  ln(k)  k-means  same as   same as  clusters (smallest..largest)  "
-    "seconds for          images      left",
-    "                         loss     last     folders                                "
-    "look group learn   a second",
+    "epoch        loss  ln(k)  cluster  same as  same as  clusters: number,          seconds to"
+    "       images      left",
+    "                            loss     last   folders  smallest..largest, empty  look group"
+    " learn a second",
 )
+
+
+class _Voice(Console):
+    """A console that outlives its listener: the work goes on without one."""
+
+    def on_broken_pipe(self) -> None:
+        """Fall silent, where rich would end the program."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Display:
@@ -29,7 +40,7 @@ class Display:
 
     def __init__(self, *, speaks: bool = True, console: Console | None = None) -> None:
         self.speaks = speaks
-        self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.console = console or _Voice(file=sys.stdout, highlight=False, soft_wrap=True)
         self.warned: list[str] = []  # names of the warnings since the epoch began
         self._times_warned: Counter[str] = Counter()
         self._live: Progress | None = None
@@ -105,18 +116,27 @@ class Display:
 
     def epoch(self, record: dict[str, Any], epochs: int, seconds_left: float) -> None:
         """The line of one epoch."""
+        self._seconds_left = seconds_left
+        seconds = record["seconds"]
+        number = f"{record['epoch'] + 1:>4}/{epochs}"
+        sizes = f"{record['smallest']:,}..{record['largest']:,}, {record['empty']}"
+        if self.console.is_terminal and self.console.width < _NARROW:
+            same = "" if record["nmi_last"] is None else f", same as last {record['nmi_last']:.2f}"
+            self.say(
+                f"{number.strip()}: loss {record['loss']:.2f} of {record['ln_k']:.2f}{same}, "
+                f"{record['clusters']:,} clusters of {sizes} empty, "
+                f"{sum(seconds.values()):.0f} s, {duration(seconds_left)} left"
+            )
+            return
         if not self._header_shown:
             for line in _HEADER:
                 self.say(line, style="bold")
             self._header_shown = True
-        self._seconds_left = seconds_left
-        seconds = record["seconds"]
-        sizes = f"{record['clusters']:,} ({record['smallest']:,}..{record['largest']:,})"
         self.say(
-            f"{record['epoch'] + 1:>4}/{epochs:<4} {record['loss']:6.3f} {record['ln_k']:6.3f}  "
-            f"{record['clustering_loss']:7.4f}  {_share(record['nmi_last'])}     "
-            f"{_share(record['nmi_labels'])}   {sizes:<30}"
-            f"{seconds['look']:5.1f} {seconds['group']:5.1f} {seconds['learn']:5.1f}  "
+            f"{number:<10} {record['loss']:6.3f} {record['ln_k']:6.3f}  "
+            f"{record['clustering_loss']:7.4f}    {_share(record['nmi_last'])}    "
+            f"{_share(record['nmi_labels'])}  {record['clusters']:>6,}: {sizes:<17} "
+            f"{seconds['look']:5.1f} {seconds['group']:5.1f} {seconds['learn']:5.1f} "
             f"{record['images_per_second']:8,.0f}  {duration(seconds_left):>8}"
         )
 

@@ -74,7 +74,11 @@ class RunFolder:
             raise ResumeError(
                 f"{self.path}/settings.json cannot be read ({error}); choose another --out"
             ) from error
-        if settings.get("format", 0) > FORMAT:
+        if not isinstance(settings, dict) or not {"format", "effective", "data"} <= {*settings}:
+            raise ResumeError(
+                f"{self.path}/settings.json is not that of a run; choose another --out"
+            )
+        if settings["format"] > FORMAT:
             raise ResumeError(
                 f"{self.path} was written by deepcluster {settings.get('version')}, which is newer "
                 "than this one; upgrade with pip install --upgrade deepcluster"

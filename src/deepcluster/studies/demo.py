@@ -7,7 +7,7 @@ with it, is from the same picture, for the trained network beside the untrained 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from deepcluster.clusters import normalized_mutual_information
 from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
 from deepcluster.features import Looking, extract
+from deepcluster.flags import parsed, refuse_unknown
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
 from deepcluster.images.pictures import overlapping, read_boxes, write_demo_images
@@ -49,7 +50,11 @@ class Demo:
 
 def demo(words: list[str]) -> int:
     """Carry out `deepcluster demo`; gives the exit code."""
-    asked = tyro.cli(Demo, args=words, prog="deepcluster demo")
+    if {"-h", "--help"} & {*words}:
+        tyro.cli(Demo, args=["--help"], prog="deepcluster demo")
+    known = ["--" + entry.name for entry in fields(Demo)]
+    refuse_unknown(words, known, "deepcluster demo --help", {})
+    asked = parsed(Demo, words, "demo")
     run = demo_run(asked.seed, asked.epochs)
     pictures = asked.out.with_name(asked.out.name + "-images")
     with interruption.noticed(), joined() as world, Display(speaks=world.leads).shown() as display:

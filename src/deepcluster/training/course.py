@@ -68,7 +68,14 @@ class Course:
         else:
             self.digest = found.digest
         where = f" and {found.state['step']} steps" if found.state["step"] else ""
-        return f"continuing after {self.done} epochs{where} ({found.name}, hashes verified)"
+        before = found.state["processes"]
+        changed = (
+            f"; {before} processes then, {self.world.size} now: the same draws and crops, but "
+            "batch norm and dropout see other shares of a batch"
+            if before != self.world.size
+            else ""
+        )
+        return f"continuing after {self.done} epochs{where} ({found.name}, verified){changed}"
 
     def _agree_on(self, found: Checkpoint | None) -> None:
         mine = b"nothing" if found is None else found.digest.encode()

@@ -86,6 +86,9 @@ def train_epoch(
             save(progress)
         raise
     pending.settle(progress)
+    # Batch norm's averages are each process's own; from here on all look with the leader's.
+    for buffer in network.buffers():
+        buffer.copy_(world.broadcast(buffer))
     return progress
 
 
