@@ -112,7 +112,7 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
         run,
         epochs=epochs,
         draw=Draw(reassign=reassign),
-        clustering=KMeans(k=k),
+        clustering=KMeans(k=k, precision="bfloat16" if gpu else "float32"),
         whitening=Whitening(dimensions=dimensions),
     )
     return chosen, reasons

@@ -10,7 +10,8 @@ from sklearn.cluster import KMeans as Reference
 from sklearn.exceptions import ConvergenceWarning
 
 from deepcluster.clusters import KMeans, assign
-from deepcluster.clusters.kmeans import _split_into_empty, _Totals
+from deepcluster.clusters.kmeans import _split_into_empty
+from deepcluster.clusters.totals import Totals
 from deepcluster.runtime.errors import ClustersShrunk, NumericsError, UsageError
 
 few = settings(deadline=None, max_examples=25, derandomize=True)
@@ -169,7 +170,7 @@ def test_the_paper_splits_a_cluster_in_proportion_to_the_rows_it_can_give():
     source = generator()
     for _ in range(300):
         centroids = means.float()
-        assert _split_into_empty(centroids, _Totals(sizes, means, spread), source) == 1
+        assert _split_into_empty(centroids, Totals(sizes, means, spread), source) == 1
         moved = (centroids[:, 0] != means[:, 0].float()).nonzero()[:, 0].tolist()
         donor = next(i for i in moved if i != 1)
         # Both stand beside the old centroid, at equal distances on opposite sides.

@@ -110,7 +110,7 @@ def test_rounding_in_few_active_dimensions_is_no_direction(whitened):
 
 @pytest.mark.parametrize(("count", "kept"), [(100, 8), (159, 8), (180, 9), (400, 20)])
 def test_few_images_bear_few_dimensions(whitened, mixed_rows, count, kept):
-    with pytest.warns(DimensionsShrunk, match=f"{count} images bear no more"):
+    with pytest.warns(DimensionsShrunk, match=f"{count} images bear one for every 20"):
         assert whitened(mixed_rows(count, 40), 32).matrix.shape == (count, kept)
 
 

@@ -13,11 +13,15 @@ _BLOCK = {"cpu": 2**16, "cuda": 2**24}  # numbers hashed at once
 
 
 def checked(rows: Tensor, world: World) -> tuple[Tensor, Tensor]:
-    """The rows as float32 on the world's device, and the global numbers of the distinct ones.
+    """The rows as float32, and the global numbers of the distinct ones.
+
+    Alone, a tensor stays on its device; in a world of many all work on the world's.
 
     Of equal rows the first counts. Every process raises the same error, so that none waits.
     """
-    rows = torch.as_tensor(rows, dtype=torch.float32, device=world.device)
+    stays = isinstance(rows, Tensor) and world.size == 1
+    device = rows.device if stays else world.device
+    rows = torch.as_tensor(rows, dtype=torch.float32, device=device)
     total = sum(world.counts(len(rows)))
     broken = sum(world.counts(int((~rows.isfinite().all(dim=1)).sum())))
     if broken:

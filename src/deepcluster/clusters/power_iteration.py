@@ -14,8 +14,8 @@ from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
 from deepcluster.clusters.gate import checked
-from deepcluster.clusters.kmeans import group_means
 from deepcluster.clusters.neighbours import Neighbours, nearest
+from deepcluster.clusters.totals import group_means
 from deepcluster.runtime.errors import ManySingletons, UsageError
 from deepcluster.runtime.world import World
 

@@ -89,3 +89,9 @@ class ImagesEnlarged(HealthWarning):
     """Some images are smaller than the network's input."""
 
     name = "images-enlarged"
+
+
+class PlainSearch(HealthWarning):
+    """The kernel for the nearest centroid cannot be used, and the exact search takes its place."""
+
+    name = "plain-search"
