@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from deepcluster.runtime import errors
 from deepcluster.training.checkpoint import CheckpointDamaged
 
@@ -31,12 +33,13 @@ def test_the_alternation_is_under_forty_lines():
     assert alternate.end_lineno - alternate.lineno + 1 < 40
 
 
-def test_the_python_of_the_readme_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("document", ["README.md", "docs/clusters.md"])
+def test_the_python_of_the_documents_runs(document):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     runnable = [block for block in blocks if block.startswith("import")]
     assert runnable
     for block in runnable:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(compile(block, document, "exec"), {})
 
 
 def test_every_warning_is_explained():
