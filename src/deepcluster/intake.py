@@ -123,7 +123,11 @@ class Intake:
         if world.device.type != "cuda":
             return StoredImages(store, size)
         images = DeviceImages(store, size, world.device)
-        where = "live on the GPU" if images.live == "device" else "are sent to the GPU in batches"
+        where = "live on the GPU"
+        if images.live == "host":
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            kept = "memory" if store.contents.bytes < free / 2 else "disk, read ahead"
+            where = f"are sent to the GPU in batches from {kept}"
         display.say(
             f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {where}"
         )

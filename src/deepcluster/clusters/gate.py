@@ -21,7 +21,7 @@ def checked(rows: Tensor, world: World) -> tuple[Tensor, Tensor]:
     """
     stays = isinstance(rows, Tensor) and world.size == 1
     device = rows.device if stays else world.device
-    rows = torch.as_tensor(rows, dtype=torch.float32, device=device)
+    rows = torch.as_tensor(rows, dtype=torch.float32, device=device).contiguous()
     total = sum(world.counts(len(rows)))
     broken = sum(world.counts(int((~rows.isfinite().all(dim=1)).sum())))
     if broken:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
+from deepcluster.clusters.estimator import CentroidEstimator
 from deepcluster.clusters.gate import checked
 from deepcluster.clusters.neighbours import nearest
 from deepcluster.clusters.totals import Totals
@@ -23,9 +24,12 @@ from deepcluster.runtime.world import World
 _PERTURBATION = 0.01
 
 
-@dataclass(frozen=True)
-class KMeans:
-    """Groups of the rows nearest to each of k centroids, which are the means of their groups."""
+@dataclass(repr=False)
+class KMeans(CentroidEstimator):
+    """Groups of the rows nearest to each of k centroids, which are the means of their groups.
+
+    Called with rows it is a pure function; `fit`, `predict` and `transform` are scikit-learn's.
+    """
 
     k: int = 10_000
     """How many clusters; the paper's best for ImageNet is ten times the number of classes."""
