@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["deepcluster.train_command", "deepcluster.studies.demo"])
 
@@ -23,6 +25,11 @@ def run(words: Sequence[str], folder: Path, fault: str = "") -> tuple[int, str]:
         raise TimeoutError(f"{words} did not end; it printed {log.read_text()}")
     assert child.exitcode is not None
     return child.exitcode, log.read_text()
+
+
+def table(path: Path) -> dict[str, list]:
+    """The columns of a parquet file, read without pyarrow's threads."""
+    return pq.ParquetFile(path).read(use_threads=False).to_pydict()
 
 
 def newest_checkpoint(folder: Path) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +93,7 @@ def test_a_damaged_store_is_named(images: Path, tmp_path: Path):
     code, output = child.run(["train", "store", *SETTINGS, "--out", "run"], tmp_path)
     assert code == 3
     assert "store/pixels.u8 is damaged" in output.splitlines()[-1]
-    assert "pack it again" in output
+    assert "delete store, and the command that packed it makes it again" in output
 
 
 def test_the_plain_path_without_a_store_is_there(images: Path, tmp_path: Path):
@@ -116,7 +118,9 @@ def test_what_a_store_keeps_is_among_the_settings_that_change_results(images: Pa
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        (["pack", "IMAGES"], 2, "STORE"),
+        (["pack", "IMAGES"], 2, "which store? deepcluster pack IMAGES STORE"),
+        (["pack", "IMAGES", "store", "--short-side", "32"], 2, "use at least 64"),
+        (["pack", "IMAGES", "store", "--workers", "0"], 2, "use at least 1"),
         (["pack", "nowhere", "store"], 2, "nowhere"),
         (["pack", "IMAGES", "store", "--short-sid", "3"], 2, "did you mean --short-side?"),
         (["pack", "IMAGES", "store", "--colour", "green"], 2, "green"),
@@ -142,3 +146,67 @@ def test_a_store_with_other_settings_is_not_overwritten(images: Path, tmp_path: 
     code, output = child.run(["train", "store", *SETTINGS, "--network.front", "rgb"], tmp_path)
     assert code == 2
     assert "pack the images again with --colour rgb" in output
+
+
+def test_a_refused_run_leaves_no_images_for_the_next(
+    textures: Callable[[int], Path], tmp_path: Path
+):
+    images = textures(24)
+    for number in range(0, 24, 4):
+        (images / "kind0" / f"{number:04d}.png").write_bytes(b"")
+    words = ["train", str(images), *SETTINGS]
+    code, output = child.run(words, tmp_path)
+    assert code == 3
+    assert "6 of 24 files" in output
+    for number in range(0, 24, 4):
+        (images / "kind0" / f"{number:04d}.png").unlink()
+    code, output = child.run(words, tmp_path)
+    assert code == 0, output
+    assert "18 images" in output
+    # Another folder of the same name is another folder.
+    other = tmp_path / "elsewhere" / images.name
+    shutil.copytree(images, other)
+    (other / "kind1" / "0001.png").unlink()
+    code, output = child.run(["train", str(other), *SETTINGS], tmp_path)
+    assert code == 0, output
+    assert f"17 images, run folder runs/{images.name}-2" in output
+
+
+def test_a_damaged_store_is_packed_again_by_the_same_command(images: Path, tmp_path: Path):
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    whole = (tmp_path / "store/pixels.u8").read_bytes()
+    (tmp_path / "store/pixels.u8").write_bytes(whole[:-1])
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    assert (tmp_path / "store/pixels.u8").read_bytes() == whole
+
+
+def test_a_store_of_other_images_is_not_overwritten(
+    textures: Callable[[int], Path], tmp_path: Path
+):
+    images = textures(12)
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    (images / "kind0" / "0000.png").unlink()
+    code, output = child.run(["pack", str(images), "store"], tmp_path)
+    assert code == 2
+    assert "other images (0 added, 1 removed, 0 changed)" in output
+
+
+def test_a_run_is_no_place_for_a_store(images: Path, tmp_path: Path):
+    trained(images, tmp_path, "run")
+    index = (tmp_path / "run/index.parquet").read_bytes()
+    code, output = child.run(["pack", str(images), "run"], tmp_path)
+    assert code == 2
+    assert "run is a run" in output
+    assert (tmp_path / "run/index.parquet").read_bytes() == index
+
+
+def test_commands_end_with_zero_as_processes_of_their_own(images: Path, tmp_path: Path):
+    # Not by a fork: what goes wrong when an interpreter ends is seen only where one ends.
+    for attempt in range(4):
+        result = subprocess.run(
+            [sys.executable, "-m", "deepcluster", "pack", str(images), f"store-{attempt}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import child
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from child import newest_checkpoint
 
@@ -44,7 +43,7 @@ def outcome(run: Path) -> dict[str, bytes]:
     names = ["model.safetensors", "features.npy", "groups.safetensors"]
     names += [f"assignments/epoch-{epoch:04d}.npy" for epoch in range(4)]
     result = {name: (run / name).read_bytes() for name in names}
-    result["clusters"] = repr(pq.read_table(run / "clusters.parquet").to_pydict()).encode()
+    result["clusters"] = repr(child.table(run / "clusters.parquet")).encode()
     journal = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     for entry in journal:
         del entry["seconds"], entry["images_per_second"]

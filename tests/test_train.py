@@ -10,7 +10,6 @@ from pathlib import Path
 
 import child
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -50,7 +49,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_three_hundred_photos_of_mixed_sizes_and_modes_are_grouped(run: Path):
-    table = pq.read_table(run / "clusters.parquet").to_pydict()
+    table = child.table(run / "clusters.parquet")
     assert table["id"] == list(range(300))
     assert sorted(set(table["cluster"])) == list(range(50))
     assert len(set(table["path"])) == 300
@@ -77,7 +76,7 @@ def test_groups_belong_to_the_saved_features_and_centroids(run: Path):
     features = torch.from_numpy(np.load(run / "features.npy").astype(np.float32))
     groups = load_file(run / "groups.safetensors")
     labels, distances, margins = assign(features, groups["centroids"])
-    table = pq.read_table(run / "clusters.parquet").to_pydict()
+    table = child.table(run / "clusters.parquet")
     # float16 moves a row by a thousandth; only a row on the border may change sides.
     clear = margins > 5e-3
     assert clear.float().mean() > 0.9

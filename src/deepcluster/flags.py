@@ -69,6 +69,8 @@ def _one_sentence(complaint: str, verb: str) -> str:
         if line.startswith("Unrecognized options: "):
             extra = line.removeprefix("Unrecognized options: ")
             return f"{extra}: not understood; give one IMAGES (a pattern of shards needs quotes)"
+    if any(line.startswith("STORE") for line in lines):
+        return "which store? deepcluster pack IMAGES STORE, where STORE is a folder to be made"
     if any("IMAGES" in line for line in lines):
         return (
             f"which images? deepcluster {verb} IMAGES, where IMAGES is a folder, a list of paths "

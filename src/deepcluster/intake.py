@@ -9,7 +9,8 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -88,28 +89,40 @@ class Intake:
         self, folder: RunFolder, run: Run, max_unusable: float, world: World, display: Display
     ) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
-        if self.store is not None:
-            index = self.store.index
-        else:
-            with display.phase("reading images", 0, {}, "read") as phase:
-                tell = _telling(world)
-
-                def advance(done: int, total: int) -> None:
-                    phase.total = total
-                    phase.advance(done - phase.done)
-                    interruption.raise_if_asked()
-                    tell()
-
-                index = self._read(folder, run, advance)
+        index = self.made_ready(folder, run, world, display)
+        if index is None:
+            with self._reading(world, display) as advance:
+                index = Index.build(self.source, run.speed.threads, advance)
         show_unusable(index, display)
         self.refuse_useless(index, max_unusable)
         return index
 
-    def _read(self, folder: RunFolder, run: Run, advance: Callable[[int, int], None]) -> Index:
-        workers = run.speed.threads
+    def made_ready(
+        self, folder: RunFolder, run: Run, world: World, display: Display
+    ) -> Index | None:
+        """The index of the store that the run reads, made if it is not there; None without one."""
+        if self.store is not None:
+            return self.store.index
         if run.pixels.keep == "files":
-            return Index.build(self.source, workers, advance)
-        return pack(self.source, folder.store, colour_for(run), run.pixels, workers, advance).index
+            return None
+        with self._reading(world, display) as advance:
+            colour, how = colour_for(run), run.pixels
+            store = pack(self.source, folder.store, colour, how, run.speed.threads, advance)
+        return store.index
+
+    @contextmanager
+    def _reading(self, world: World, display: Display) -> Iterator[Callable[[int, int], None]]:
+        """A function to be told how far the reading of files has come."""
+        with display.phase("reading images", 0, {}, "read") as phase:
+            tell = _telling(world)
+
+            def advance(done: int, total: int) -> None:
+                phase.total = total
+                phase.advance(done - phase.done)
+                interruption.raise_if_asked()
+                tell()
+
+            yield advance
 
     def opened(
         self, folder: RunFolder, index: Index, run: Run, world: World, display: Display
@@ -118,8 +131,13 @@ class Intake:
         size = run.network.input_size
         if self.store is None and run.pixels.keep == "files":
             return Images(self.source, index, size)
-        store = self.store or self._packed_again_if_lost(folder, run)
-        store.verify()
+        store = self.store or Store(folder.store)
+        if store.index.fingerprint != index.fingerprint:
+            raise ResumeError(
+                f"{store.folder} holds other images than the run; delete it, and the same command "
+                "makes it again"
+            )
+        store.verify(world.share(len(store.contents.checksums)))
         if world.device.type != "cuda":
             return StoredImages(store, size)
         images = DeviceImages(store, size, world.device)
@@ -132,9 +150,6 @@ class Intake:
             f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {where}"
         )
         return images
-
-    def _packed_again_if_lost(self, folder: RunFolder, run: Run) -> Store:
-        return pack(self.source, folder.store, colour_for(run), run.pixels, run.speed.threads)
 
     def refuse_useless(self, index: Index, max_unusable: float) -> None:
         """Raise where too many files cannot be used, or nothing can be learned from the rest."""

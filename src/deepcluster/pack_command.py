@@ -17,8 +17,8 @@ from deepcluster.images.store import Colour, Pixels, Store
 from deepcluster.intake import Intake, show_unusable
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
-from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import refuse_foreign
+from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.run_folder import RunFolder, refuse_foreign
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,21 @@ def pack(words: list[str]) -> int:
     refuse_unknown(words, known, "deepcluster pack --help", {})
     asked = flags.parsed(Pack, words, "pack")
     quick_check(asked.images)
-    if asked.short_side < 1:
-        raise UsageError(f"--short-side {asked.short_side}: use at least 1")
+    if asked.short_side < 64:
+        raise UsageError(f"--short-side {asked.short_side}: use at least 64")
+    if asked.workers is not None and asked.workers < 1:
+        raise UsageError(f"--workers {asked.workers}: use at least 1")
     how = Pixels("store", asked.short_side, asked.shape)
-    _refuse_other_store(asked)
     workers = asked.workers or os.cpu_count() or 1
     intake = Intake(asked.images)
     if intake.store is not None:
         raise UsageError(f"{asked.images} is a store already")
-    with interruption.noticed(), Display().shown() as display:
+    _refuse_other_store(asked, intake)
+    with (
+        interruption.noticed(),
+        RunFolder(asked.store).locked(),
+        Display().shown() as display,
+    ):
         with display.phase("packing", 0, {}, "pack") as phase:
 
             def advance(done: int, total: int) -> None:
@@ -80,15 +86,28 @@ def pack(words: list[str]) -> int:
     return 0
 
 
-def _refuse_other_store(asked: Pack) -> None:
-    """Fail if the folder holds something else, or a store with other settings."""
-    if (asked.store / "store.json").exists():
-        contents = Store(asked.store).contents
-        there = (contents.colour, contents.short_side, contents.shape)
-        if there != (asked.colour, asked.short_side, asked.shape):
-            raise UsageError(
-                f"{asked.store} is a store with other settings ({there[0]}, short side {there[1]}, "
-                f"{there[2]}); choose another folder"
-            )
-    elif not (asked.store / "progress.jsonl").exists():
-        refuse_foreign(asked.store)
+def _refuse_other_store(asked: Pack, intake: Intake) -> None:
+    """Fail if the folder holds something else, or the store of other images or settings."""
+    if (asked.store / "settings.json").exists():
+        raise UsageError(f"{asked.store} is a run; choose another folder for the store")
+    if not (asked.store / "store.json").exists():
+        if not (asked.store / "progress.jsonl").exists():
+            refuse_foreign(asked.store, "STORE")
+        return
+    try:
+        store = Store(asked.store)
+    except DataError:
+        return  # damaged: it is made again
+    contents = store.contents
+    there = (contents.colour, contents.short_side, contents.shape)
+    if there != (asked.colour, asked.short_side, asked.shape):
+        raise UsageError(
+            f"{asked.store} is a store with other settings ({there[0]}, short side {there[1]}, "
+            f"{there[2]}); choose another folder"
+        )
+    changes = store.index.changes(intake.source)
+    if any(changes):
+        raise UsageError(
+            f"{asked.store} is a store of other images ({changes}); delete it, or choose another "
+            "folder"
+        )

@@ -167,6 +167,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
             return Prepared(folder, index, run, finished=True)
+        intake.made_ready(folder, run, world, display)
     _announce(folder, index, run, reasons, display)
     _begin(folder, index, run, reasons, asked)
     return Prepared(folder, index, run, finished=False)

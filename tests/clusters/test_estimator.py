@@ -88,3 +88,10 @@ def test_read_only_and_strided_rows_are_taken():
     wide = np.repeat(rows, 2, axis=1)[:, ::2]
     assert np.array_equal(KMeans(k=5).fit(wide).labels_, expected)
     assert np.array_equal(KMeans(k=5).fit(np.asfortranarray(rows)).labels_, expected)
+
+
+def test_transform_keeps_its_digits_for_rows_far_from_zero():
+    rows = blobs()
+    near, far = KMeans(k=5).fit(rows), KMeans(k=5).fit(rows + 1000)
+    assert np.allclose(near.transform(rows), far.transform(rows + 1000), atol=1e-2)
+    assert np.array_equal(far.transform(rows + 1000).argmin(axis=1), far.labels_)

@@ -149,6 +149,25 @@ def test_a_whole_store_is_opened_as_it_is(folder, tmp_path):
     assert (first.folder / "pixels.u8").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("change", ["settings", "colour", "gone", "added", "damaged"])
+def test_a_store_of_other_images_or_settings_is_made_anew(change, folder, tmp_path):
+    pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    how = Pixels(short_side=64) if change == "settings" else Pixels()
+    colour = "rgb" if change == "colour" else "grey"
+    if change == "gone":
+        (folder / "1.png").unlink()
+    if change == "added":
+        picture(70, 80).save(folder / "9.png")
+    if change == "damaged":
+        (tmp_path / "store" / "pixels.u8").write_bytes(b"cut")
+    store = pack(Folder(folder), tmp_path / "store", colour, how, workers=1)
+    expected = pack(Folder(folder), tmp_path / "expected", colour, how, workers=1)
+    assert store.contents == expected.contents
+    assert np.array_equal(store.pixels, expected.pixels)
+    assert store.index.fingerprint == expected.index.fingerprint
+    store.verify()
+
+
 def test_one_flipped_bit_is_noticed(folder, tmp_path):
     store = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
     content = bytearray((store.folder / "pixels.u8").read_bytes())

@@ -85,7 +85,7 @@ def suggest_k(
     generator = generator or torch.Generator().manual_seed(0)
     total = len(features)
     chosen = torch.randperm(total, generator=generator)[:sample]
-    rows, distinct = checked(torch.as_tensor(features[chosen.numpy()]), ALONE)
+    rows, distinct = checked(torch.as_tensor(features[chosen.numpy()]).cpu(), ALONE)
     rows = rows[distinct]
     curve = _curve(rows, draws, generator)
     stable = [point for point in curve if point.stable]

@@ -139,7 +139,9 @@ class Index:
     @classmethod
     def from_bytes(cls, data: bytes) -> Index:
         """The index that `to_bytes` gave."""
-        return cls(pq.read_table(pa.BufferReader(data)).cast(SCHEMA))
+        # Not read_table: it starts threads of pyarrow's that, beside torch's, can abort the
+        # process when it ends.
+        return cls(pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).cast(SCHEMA))
 
     def __len__(self) -> int:
         return self.usable.num_rows

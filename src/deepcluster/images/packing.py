@@ -27,6 +27,7 @@ from deepcluster.images.source import Source
 from deepcluster.images.store import MANIFEST, Colour, Contents, Pixels, Store
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
+from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 _BLOCK = 128  # files between two lines of progress
@@ -54,7 +55,8 @@ def pack(
 
     Args:
         source: Where the files are.
-        folder: Where the store is to be; one that is whole is opened as it is.
+        folder: Where the store is to be; one of the same images in the same manner is opened as
+            it is, and another one, or a damaged one, is made anew.
         colour: grey is enough for a network that begins with Sobel.
         how: Short side and shape.
         workers: How many threads decode.
@@ -62,11 +64,12 @@ def pack(
             work, which can be continued.
     """
     target = Path(folder)
-    if (target / MANIFEST).exists():
-        return Store(target)
+    if (existing := _fitting(target, source, colour, how)) is not None:
+        return existing
+    found = source.find()
     with storage_errors_named(target):
         target.mkdir(parents=True, exist_ok=True)
-        found = source.find()
+        (target / MANIFEST).unlink(missing_ok=True)
         settings = json.dumps([colour, how.short_side, how.shape])
         work = partial(_packed, source, colour, how)
         with closing(_Writer(target, settings, found)) as writer:
@@ -78,6 +81,20 @@ def pack(
                         progress(writer.done, len(found))
             writer.finish(colour, how)
     return Store(target)
+
+
+def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store | None:
+    """The store that is there already, if it is whole and holds these images in this manner."""
+    try:
+        store = Store(target)
+        index = store.index
+    except (DataError, ResumeError):
+        return None
+    contents = store.contents
+    same = (contents.colour, contents.short_side, contents.shape)
+    if same != (colour, how.short_side, how.shape) or any(index.changes(source)):
+        return None
+    return store
 
 
 def kept(image: Image.Image, colour: Colour, how: Pixels) -> NDArray[np.uint8]:

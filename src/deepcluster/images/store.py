@@ -77,9 +77,11 @@ class Store:
             layout = np.load(self.folder / "layout.npy", allow_pickle=False)
             size = (self.folder / "pixels.u8").stat().st_size
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} is no whole store ({error}); pack it again") from error
+            raise DataError(
+                f"{folder} is no whole store ({error}); delete it and pack it again"
+            ) from error
         if size != self.contents.bytes or len(layout) != self.contents.images:
-            raise DataError(f"{folder} is cut or damaged; pack it again")
+            raise DataError(f"{folder} is cut or damaged; delete it and pack it again")
         self.offsets: NDArray[np.int64] = layout[:, 0]
         self.heights: NDArray[np.int64] = layout[:, 1]
         self.widths: NDArray[np.int64] = layout[:, 2]
@@ -110,15 +112,13 @@ class Store:
         start = int(self.offsets[number])
         return self.pixels[start : start + shape[0] * shape[1] * shape[2]].reshape(shape)
 
-    def verify(self) -> None:
-        """Raise if a byte differs from what was packed."""
-        start = 0
-        for number, (end, expected) in enumerate(
-            zip(self.contents.block_ends, self.contents.checksums, strict=True)
-        ):
+    def verify(self, blocks: range | None = None) -> None:
+        """Raise if a byte, of all blocks or of some, differs from what was packed."""
+        ends = [0, *self.contents.block_ends]
+        for number in range(len(ends) - 1) if blocks is None else blocks:
+            start, end, expected = ends[number], ends[number + 1], self.contents.checksums[number]
             if zlib.crc32(self.pixels[start:end].data) != expected:
                 raise DataError(
                     f"{self.folder}/pixels.u8 is damaged in block {number} (bytes {start:,} to "
-                    f"{end:,}); pack it again"
+                    f"{end:,}); delete {self.folder}, and the command that packed it makes it again"
                 )
-            start = end

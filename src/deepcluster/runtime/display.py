@@ -109,7 +109,13 @@ class Display:
         if self._seconds_left is not None:
             rate += f", about {duration(self._seconds_left)} to the end"
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, completed=phase.done, description=phase.label, rate=rate)
+            self._live.update(
+                self._task,
+                total=phase.total,
+                completed=phase.done,
+                description=phase.label,
+                rate=rate,
+            )
         elif phase.quiet_for > _QUIET_SECONDS:
             phase.spoke()
             self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")

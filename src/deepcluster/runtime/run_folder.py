@@ -222,19 +222,19 @@ def _hardly_began(path: Path) -> bool:
     return all(entry.name in _OF_A_RUN_THAT_HARDLY_BEGAN for entry in path.iterdir())
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path, flag: str = "--out") -> None:
     """Fail if the folder holds something that is not a run of ours, or cannot be written."""
     if path.exists() and not path.is_dir():
-        raise UsageError(f"--out {path} is a file; name a folder")
+        raise UsageError(f"{flag} {path} is a file; name a folder")
     if path.is_dir() and not (path / "settings.json").exists():
         ours = _OF_A_RUN_THAT_HARDLY_BEGAN
         names = sorted(entry.name for entry in path.iterdir())
         strangers = [name for name in names if name not in ours and not name.startswith(".")]
         if strangers:
             raise UsageError(
-                f"--out {path} already holds {strangers[0]!r} and is not a run; "
-                "choose another --out, nothing was written"
+                f"{flag} {path} already holds {strangers[0]!r}, which is not ours; "
+                f"choose another {flag}, nothing was written"
             )
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(place, os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to {place}; choose another --out")
+        raise StorageError(f"cannot write to {place}; choose another {flag}")
