@@ -33,6 +33,8 @@ class Clusters:
     """(n,) float32: from each row to the centroid of its own group."""
     margins: Tensor
     """(n,) float32: how much farther the nearest other centroid is; inf if there is no other."""
+    search: str = "float32 products on cpu"
+    """How the nearest were found."""
 
 
 class Clustering(Protocol):

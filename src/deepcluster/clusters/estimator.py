@@ -9,12 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from deepcluster.clusters.clusters import Clusters
 from deepcluster.clusters.neighbours import nearest
+from deepcluster.clusters.rows import Rows
 from deepcluster.runtime.errors import DeepClusterError
 
 
@@ -42,33 +44,47 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """The number of the nearest centroid of each row."""
-        rows = self._taken(X, reset=False)
-        return _as_given(nearest(rows, self._centroids(rows), 1).index[:, 0].int(), X)
+        return self.predict_with_margin(X)[0]
+
+    def predict_with_margin(self, X: Any) -> tuple[Any, Any, Any]:  # noqa: N803
+        """The nearest centroid of each row, its distance, and how much farther the next one is."""
+        rows = self._direction(self._taken(X, reset=False))
+        centroids = self._centroids(rows)
+        found = nearest(rows, centroids, min(2, len(centroids)))
+        own = found.distance[:, 0].sqrt()
+        other = found.distance[:, -1].sqrt() if len(centroids) > 1 else own + torch.inf
+        labels = found.index[:, 0].int()
+        return tuple(_as_given(part, X) for part in (labels, own.float(), (other - own).float()))
 
     def transform(self, X: Any) -> Any:  # noqa: N803
         """The distance of each row to each centroid."""
-        rows = self._taken(X, reset=False)
+        rows = self._direction(self._taken(X, reset=False))
         centroids = self._centroids(rows)
         middle = centroids.mean(dim=0)  # about it, a common offset costs no digits
         return _as_given(torch.cdist(rows - middle, centroids - middle), X)
+
+    def _direction(self, rows: Tensor) -> Tensor:
+        """The rows as the metric has them."""
+        spherical = getattr(self, "metric", "euclidean") == "spherical"
+        return F.normalize(rows.float(), dim=1) if spherical else rows.float()
 
     def _centroids(self, rows: Tensor) -> Tensor:
         check_is_fitted(self)
         return torch.as_tensor(self.cluster_centers_, dtype=torch.float32, device=rows.device)
 
     def _taken(self, X: Any, *, reset: bool) -> Tensor:  # noqa: N803
-        """The rows as float32, after scikit-learn's own checks of them."""
+        """The rows, where they are, after scikit-learn's own checks of them."""
         if not reset:
             check_is_fitted(self)
         least = 2 if reset else 1
         if isinstance(X, Tensor):
             array = X.detach().cpu().float().numpy()
             validate_data(self, array, reset=reset, ensure_min_samples=least)
-            return X.detach().float()
+            return X.detach()
         array = validate_data(
             self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
         )
-        return torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
+        return Rows.of(np.asarray(array)).source
 
     @property
     def _n_features_out(self) -> int:

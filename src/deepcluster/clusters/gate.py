@@ -2,53 +2,80 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepcluster.runtime.errors import NumericsError
+from deepcluster.clusters.rows import Rows
+from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.world import World
 
-_BLOCK = {"cpu": 2**16, "cuda": 2**24}  # numbers hashed at once
+_BLOCK = {"cpu": 2**17, "cuda": 2**25}  # numbers hashed at once
+_NAMED = 5  # of the rows that are not finite
 
 
-def checked(rows: Tensor, world: World) -> tuple[Tensor, Tensor]:
-    """The rows as float32, and the global numbers of the distinct ones.
-
-    Alone, a tensor stays on its device; in a world of many all work on the world's.
+def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tensor]:
+    """The rows, and the global numbers of the distinct ones, on the CPU.
 
     Of equal rows the first counts. Every process raises the same error, so that none waits.
+
+    Args:
+        rows: (n_local, d): a tensor, or anything that numpy takes for an array.
+        world: The processes. Alone, rows on a GPU stay there; else all work on the world's device.
+        unit: Whether only the direction of a row counts.
     """
-    stays = isinstance(rows, Tensor) and world.size == 1
-    device = rows.device if stays else world.device
-    rows = torch.as_tensor(rows, dtype=torch.float32, device=device).contiguous()
-    total = sum(world.counts(len(rows)))
-    broken = sum(world.counts(int((~rows.isfinite().all(dim=1)).sum())))
-    if broken:
-        raise NumericsError(
-            f"{broken} of {total} rows hold numbers that are not finite: leave these rows out, or, "
-            "if a network made them, train it with a smaller learning rate"
+    read = Rows.of(rows, world.device)
+    if read.source.ndim != 2 or read.source.dtype.is_complex or read.source.dtype == torch.bool:
+        kind = str(read.source.dtype).removeprefix("torch.")
+        raise UsageError(
+            f"rows of {kind} in the shape {tuple(read.source.shape)} cannot be grouped: "
+            "give a matrix (rows, columns) of real numbers"
         )
-    distinct = _first_of_each(world.gather(fingerprints(rows)))
+    if unit:
+        read = read.directions()
+    prints = torch.zeros(len(read), dtype=torch.int64, device=read.device)
+    broken = []
+    for place, block in read.blocks(_block_of(read)):
+        broken.append((~block.isfinite().all(dim=1)).nonzero()[:, 0] + place.start)
+        prints[place] = fingerprints(block)
+    total = sum(world.counts(len(read)))
+    _refuse_nonfinite(torch.cat([*broken, torch.zeros(0).to(prints)]), len(read), total, world)
+    distinct = _first_of_each(world.gather(prints))
     if len(distinct) < 2:
         raise NumericsError(
             f"the {total} rows hold {len(distinct)} distinct value(s), so there is nothing to "
             "group: give more images, or check that the network's features differ between them"
         )
-    return rows, distinct
+    return read, distinct
 
 
 def fingerprints(rows: Tensor) -> Tensor:
     """(n,) int64: equal for equal rows, and otherwise different but for one chance in 2**64."""
     width = (rows.shape[1] + 1) // 2
     place = torch.arange(1, width + 1, device=rows.device) * -0x61C8864680B583EB
-    prints = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-    block = max(1, _BLOCK.get(rows.device.type, 2**20) // max(1, width))
-    for start in range(0, len(rows), block):
-        # Adding 0.0 makes -0.0 the same bits as 0.0; two numbers are then read as one.
-        numbers = F.pad(rows[start : start + block].float() + 0.0, (0, rows.shape[1] % 2))
-        prints[start : start + block] = _mixed(numbers.view(torch.int64) + place).sum(dim=1)
-    return prints
+    # Adding 0.0 makes -0.0 the same bits as 0.0; two numbers are then read as one.
+    numbers = F.pad(rows + 0.0, (0, rows.shape[1] % 2))
+    return _mixed(numbers.view(torch.int64) + place).sum(dim=1)
+
+
+def _block_of(rows: Rows) -> int:
+    return max(1, _BLOCK.get(rows.device.type, 2**20) // max(1, rows.width))
+
+
+def _refuse_nonfinite(broken: Tensor, count: int, total: int, world: World) -> None:
+    """Every process names the same rows, by their numbers among all."""
+    found = sum(world.counts(len(broken)))
+    if not found:
+        return
+    first = world.gather(broken[:_NAMED].cpu() + world.offset(count))[:_NAMED].tolist()
+    named = ", ".join(map(str, first)) + (", ..." if found > _NAMED else "")
+    raise NumericsError(
+        f"{found} of {total} rows hold numbers that are not finite in float32 "
+        f"({'row' if found == 1 else 'rows'} {named}): leave these rows out, or, if a network "
+        "made them, train it with a smaller learning rate"
+    )
 
 
 def _mixed(x: Tensor) -> Tensor:
@@ -60,8 +87,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 def _first_of_each(values: Tensor) -> Tensor:
     """The places, in order and on the CPU, where a value is met for the first time."""
-    values = values.cpu()
-    kinds, which = torch.unique(values, return_inverse=True)
-    first = torch.full((len(kinds),), len(values))
-    first.scatter_reduce_(0, which, torch.arange(len(values)), "amin")
-    return first.sort().values
+    ordered, order = values.sort(stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return order[first].sort().values.cpu()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
 from deepcluster.clusters.estimator import CentroidEstimator
 from deepcluster.clusters.gate import checked
 from deepcluster.clusters.neighbours import nearest
+from deepcluster.clusters.rows import Rows
+from deepcluster.clusters.search import ExactSearch, Search
+from deepcluster.clusters.start import as_given, drawn_evenly, drawn_far_apart, rows_at
 from deepcluster.clusters.totals import Totals
 from deepcluster.runtime import faults, interruption
-from deepcluster.runtime.errors import ClustersShrunk, NumericsError, PlainSearch, UsageError
+from deepcluster.runtime.errors import ClustersShrunk, PlainSearch, UsageError
 from deepcluster.runtime.world import World
 
 # How far, beside the spread of its rows, a centroid and its new twin are moved apart. They move in
@@ -35,13 +38,23 @@ class KMeans(CentroidEstimator):
     """How many clusters; the paper's best for ImageNet is ten times the number of classes."""
     iterations: int = 20
     """How often, at most, the centroids move to the means of their rows."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """How the centroids are found on a GPU: float32 is exact; bfloat16, many times as fast, finds \
-    for rows of unit length one that is nearest to within a thousandth. The labels are exact."""
+    for rows of unit length one that is nearest to within a thousandth, as does tf32."""
+    metric: Literal["euclidean", "spherical"] = "euclidean"
+    """Which rows are alike: near ones, or, of whatever length, those in the same direction."""
+    start: Literal["random", "k-means++"] = "random"
+    """The first centroids: distinct rows at random, or drawn far apart, from a sample."""
+    redo: int = 1
+    """From how many starts; the result with the lowest objective is kept."""
+    tolerance: float = 0.0
+    """Stop when an iteration lowers the objective by a smaller share than this."""
+    rows_per_centroid: int | None = None
+    """Let only so many rows for each centroid, a random sample, move it; all get labels."""
 
     def __call__(
         self,
-        rows: Tensor,
+        rows: Any,
         world: World = ALONE,
         generator: torch.Generator | None = None,
         *,
@@ -50,16 +63,16 @@ class KMeans(CentroidEstimator):
         """The groups of the rows of all processes; every label is that of the nearest centroid.
 
         Args:
-            rows: (n_local, d), this process's rows.
+            rows: (n_local, d), this process's rows: a tensor, an array, or a mapped file. Where the
+                world's device is a GPU and the rows are not there, they pass through it in blocks.
             world: The processes.
             generator: In the same state in every process; without one, always the same stream.
-            centroids: (k, d) to start from; without them, k distinct rows drawn at random.
+            centroids: (k, d) to start from, once.
         """
-        if self.k < 2:
-            raise UsageError(f"k = {self.k}: at least 2 clusters are needed")
+        self._check()
         generator = generator or torch.Generator().manual_seed(0)
-        rows, distinct = checked(rows, world)
-        total = sum(world.counts(len(rows)))
+        read, distinct = checked(rows, world, unit=self.metric == "spherical")
+        total = sum(world.counts(len(read)))
         k = min(self.k, len(distinct))
         if k < self.k:
             warnings.warn(
@@ -69,56 +82,107 @@ class KMeans(CentroidEstimator):
                 ),
                 stacklevel=2,
             )
-        if centroids is None:
-            chosen = distinct[torch.randperm(len(distinct), generator=generator)[:k]]
-            centroids = world.rows_at(rows, chosen)
-        else:
-            centroids = _as_given(centroids, (self.k, rows.shape[1]), rows)[:k]
+        given = None if centroids is None else as_given(centroids, self.k, read)[:k]
+        moving = _sample(read, k, self.rows_per_centroid, world, generator)
+        search = _search(moving, self.precision, world)
+        results = []
+        for _ in range(self.redo if given is None else 1):
+            draw = drawn_evenly if self.start == "random" else drawn_far_apart
+            first = draw(read, distinct, k, world, generator) if given is None else given
+            results.append(self._improved(self._settled(first), search, generator))
+        best = results[0]
+        if len(results) > 1:
+            best = min(results, key=lambda found: float(search.totals(found[0]).spread.sum()))
+        if moving is not read:
+            search = _search(read, self.precision, world)
+        return _finished(read, *best, search, world)
 
-        totals_at = _measuring(rows, self.precision, world)
+    def _improved(
+        self, centroids: Tensor, search: Search, generator: torch.Generator
+    ) -> tuple[Tensor, list[float], int]:
+        """The centroids after the iterations, the objective before each, and how many repairs."""
         objective: list[float] = []
         repaired = 0
         for _ in range(self.iterations):
             faults.point("kmeans.iteration")
             interruption.raise_if_asked()
-            totals = totals_at(centroids)
-            objective.append(float(totals.spread.sum()) / total)
+            totals = search.totals(centroids)
+            objective.append(float(totals.spread.sum()) / int(totals.sizes.sum()))
             # In float32 from here on: what is returned is what was measured, and sums taken in
             # another order, by other processes, round to the same centroid.
             before = centroids
-            centroids = torch.where(totals.sizes[:, None] > 0, totals.means, before).float()
-            repaired += _split_into_empty(centroids, totals, generator)
+            means = torch.where(totals.sizes[:, None] > 0, totals.means, before)
+            centroids = self._settled(means).float()
+            here = _split_into_empty(centroids, totals, generator)
+            if here:
+                centroids = self._settled(centroids)
+            repaired += here
             if torch.equal(centroids, before):
                 break  # so would all iterations to come
-
-        # A split need not give its twin any rows, so the last assignment may leave clusters empty.
-        # Each is then moved onto the row that is farthest from its centroid. That row was at no
-        # centroid, so it is now at this one alone, which therefore never is empty again: after at
-        # most k rounds none is. There always is such a row, since fewer than k centroids cannot lie
-        # on k distinct rows.
-        while True:
-            found = nearest(rows, centroids, 2)
-            labels = found.index[:, 0]
-            sizes = world.sum(torch.bincount(labels, minlength=k)).cpu()
-            empty = (sizes == 0).nonzero()[:, 0]
-            if not len(empty):
+            little = self.tolerance * objective[-1]
+            if len(objective) > 1 and not here and objective[-2] - objective[-1] < little:
                 break
-            far = _farthest_of_each(labels, found.distance[:, 0], k, world)[: len(empty)]
-            centroids[empty[: len(far)].to(rows.device)] = world.rows_at(rows, far)
-            repaired += len(far)
+        return centroids, objective, repaired
 
-        own, other = found.distance.sqrt().unbind(dim=1)
-        objective.append(float(world.sum(found.distance[:, 0].sum())) / total)
-        return Clusters(
-            labels=world.gather(labels.cpu()),
-            count=k,
-            sizes=sizes,
-            objective=objective,
-            repaired=repaired,
-            centroids=centroids.cpu(),
-            distances=world.gather(own.float().cpu()),
-            margins=world.gather((other - own).float().cpu()),
-        )
+    def _settled(self, centroids: Tensor) -> Tensor:
+        """The centroids as the metric has them: of directions, themselves directions."""
+        return F.normalize(centroids, dim=1) if self.metric == "spherical" else centroids
+
+    def _check(self) -> None:
+        for name, value, least in (
+            ("k", self.k, 1),
+            ("iterations", self.iterations, 0),
+            ("redo", self.redo, 1),
+            ("tolerance", self.tolerance, 0),
+            ("rows_per_centroid", self.rows_per_centroid, 1),
+        ):
+            if value is not None and not value >= least:
+                raise UsageError(f"{name} = {value}: at least {least} is needed")
+
+
+def _finished(
+    rows: Rows,
+    centroids: Tensor,
+    objective: list[float],
+    repaired: int,
+    search: Search,
+    world: World,
+) -> Clusters:
+    """Labels for all rows, and no cluster empty.
+
+    A split need not give its twin any rows, so the last assignment may leave clusters empty. Each
+    is then moved onto the row that is farthest from its centroid. That row was at no centroid, so
+    it is now at this one alone, which therefore never is empty again: after at most k rounds none
+    is. There always is such a row, since fewer than k centroids cannot lie on k distinct rows.
+    """
+    k, total = len(centroids), sum(world.counts(len(rows)))
+    path = search.path
+    while True:
+        found = search.two_nearest(centroids)
+        labels = found.index[:, 0]
+        sizes = world.sum(torch.bincount(labels, minlength=k)).cpu()
+        empty = (sizes == 0).nonzero()[:, 0]
+        if not len(empty):
+            break
+        far = _farthest_of_each(labels, found.distance[:, 0], k, world)[: len(empty)]
+        centroids[empty[: len(far)].to(centroids.device)] = rows_at(rows, far, world)
+        repaired += len(far)
+        search = ExactSearch(rows, world)  # to which a row at a centroid is there, and nowhere else
+
+    own = found.distance[:, 0].sqrt()
+    other = found.distance[:, 1].sqrt() if k > 1 else torch.full_like(own, torch.inf)
+    final = float(world.sum(found.distance[:, 0].sum())) / total
+    return Clusters(
+        labels=world.gather(labels.cpu()),
+        count=k,
+        sizes=sizes,
+        objective=[*objective, final],
+        repaired=repaired,
+        centroids=centroids.cpu(),
+        distances=world.gather(own.float().cpu()),
+        margins=world.gather((other - own).float().cpu()),
+        search=path,
+    )
 
 
 def assign(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,22 +197,30 @@ def assign(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return found.index[:, 0], own.float(), (other - own).float()
 
 
-def _measuring(rows: Tensor, precision: str, world: World) -> Callable[[Tensor], Totals]:
-    """The function that gives the totals at centroids: by kernels if asked for and possible."""
-    if precision == "bfloat16" and rows.device.type == "cuda":
-        try:
-            from deepcluster.clusters.fast.totals_by_kernel import WIDEST, TotalsByKernel
-        except ImportError as error:
-            reason = str(error)
-        else:
-            if rows.shape[1] <= WIDEST:
-                return TotalsByKernel(rows, world).at
-            reason = f"{rows.shape[1]} columns, and the kernel takes {WIDEST}"
+def _search(rows: Rows, precision: Literal["float32", "tf32", "bfloat16"], world: World) -> Search:
+    """By kernels on a GPU, if they can be had; what stands in for them gives exact answers."""
+    if rows.device.type != "cuda":
+        return ExactSearch(rows, world)
+    try:
+        from deepcluster.clusters.fast.search_by_kernel import SearchByKernel
+
+        return SearchByKernel(rows, world, precision)
+    except (ImportError, ValueError) as error:
         warnings.warn(
-            PlainSearch(f"no kernel for the nearest centroid ({reason}); searching in float32"),
+            PlainSearch(f"no kernel for the nearest centroid ({error}); searching in float32"),
             stacklevel=3,
         )
-    return lambda centroids: Totals.at(rows, centroids, world)
+        return ExactSearch(rows, world)
+
+
+def _sample(rows: Rows, k: int, each: int | None, world: World, generator: torch.Generator) -> Rows:
+    """This process's share of a random sample of all rows, or the rows where they are fewer."""
+    total = sum(world.counts(len(rows)))
+    if each is None or each * k >= total:
+        return rows
+    chosen = torch.randperm(total, generator=generator)[: each * k].sort().values
+    here = chosen - world.offset(len(rows))
+    return Rows(rows.at(here[(here >= 0) & (here < len(rows))]), rows.device)
 
 
 def _split_into_empty(centroids: Tensor, totals: Totals, generator: torch.Generator) -> int:
@@ -191,14 +263,3 @@ def _farthest_of_each(labels: Tensor, distance: Tensor, k: int, world: World) ->
     first = world.gather(first[None]).amin(dim=0)
     order = farthest.argsort(descending=True, stable=True)
     return first[order[farthest[order] > 0]]
-
-
-def _as_given(centroids: Tensor, shape: tuple[int, int], rows: Tensor) -> Tensor:
-    centroids = torch.as_tensor(centroids, dtype=torch.float32, device=rows.device).clone()
-    if tuple(centroids.shape) != shape:
-        raise UsageError(
-            f"the centroids to start from have the shape {tuple(centroids.shape)}, not {shape}"
-        )
-    if not centroids.isfinite().all():
-        raise NumericsError("the centroids to start from hold numbers that are not finite")
-    return centroids

@@ -8,6 +8,7 @@ against every row. So the answer depends neither on blocks nor on the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from torch import Tensor
 from deepcluster.runtime.errors import UsageError
 
 _ROWS = 2**13  # rows screened at once
-_SCORES = {"cpu": 2**22, "cuda": 2**27}  # scores held at once
+_SCORES = {"cpu": 2**21, "cuda": 2**27}  # scores held at once
+_GROUP = 64  # scores of which the lowest is found together
 
 
 @dataclass(frozen=True)
@@ -44,56 +46,108 @@ def nearest(
             first query; query i then leaves out row `skip_self_from` + i, whatever lies at
             distance zero.
     """
-    available = len(rows) - (skip_self_from is not None)
-    if not 1 <= count <= available:
-        raise UsageError(f"{count} neighbours were asked for, and {available} rows are there")
-    screen = _Screen.of(rows)
-    index = torch.empty((len(queries), count), dtype=torch.int64, device=rows.device)
-    distance = torch.empty((len(queries), count), dtype=torch.float64, device=rows.device)
-    held = _SCORES.get(rows.device.type, 2**24)
-    # Candidates are measured in float64 and several times over: their share is smaller.
-    block = max(1, held // max(min(len(rows), _ROWS), 8 * rows.shape[1] * (count + 1)))
-    with _full_float32():
-        for start in range(0, len(queries), block):
-            chunk = queries[start : start + block].double()
-            own = None
-            if skip_self_from is not None:
-                own = torch.arange(len(chunk), device=rows.device) + skip_self_from + start
-            candidates, certain = screen.candidates(chunk, count, available, own)
-            doubtful = (~certain).nonzero()[:, 0]
-            if len(doubtful):
-                candidates[doubtful] = _candidates_by_direct_measure(
-                    chunk[doubtful],
-                    rows,
-                    candidates.shape[1],
-                    own[doubtful] if own is not None else None,
-                )
-            here = slice(start, start + len(chunk))
-            index[here], distance[here] = _measured(chunk, rows, candidates, count)
-    return Neighbours(index, distance)
+    return Prepared.of(rows).nearest(queries, count, skip_self_from=skip_self_from)
 
 
 @dataclass(frozen=True)
-class _Screen:
-    """Rows made ready for a float32 product: centred and scaled to [-1, 1]."""
+class Prepared:
+    """Rows made ready to be found by many queries: centred and scaled to about [-1, 1]."""
 
+    exact: Tensor  # (n, d), as given
     rows: Tensor  # (n, d) float32
     norms: Tensor  # (n,) float32, squared
-    centre: Tensor  # (d,) float64
-    scale: Tensor  # () float64
+    centre: Tensor  # (d,) float32
+    scale: float  # a power of two, so that scaling rounds nothing
 
     @staticmethod
-    def of(rows: Tensor) -> _Screen:
-        parts = [rows[p : p + _ROWS] for p in range(0, len(rows), _ROWS)]
-        total = sum((p.double().sum(dim=0) for p in parts), rows.new_zeros(1, dtype=torch.float64))
-        centre = total / len(rows)
-        largest = torch.stack([(p.double() - centre).abs().max() for p in parts]).max()
-        scale = torch.where(largest > 0, 1 / largest, 1.0)
-        centred = torch.cat([((p.double() - centre) * scale).float() for p in parts])
-        return _Screen(centred, centred.square().sum(dim=1), centre, scale)
+    def of(rows: Tensor, centre: Tensor | None = None) -> Prepared:
+        """Make ready, in parts, so that the memory needed is that of the float32 rows.
 
-    def candidates(
-        self, chunk: Tensor, count: int, available: int, own: Tensor | None
+        Args:
+            rows: (n, d).
+            centre: (d,) float32, what is moved to zero; by default the mean of the rows.
+        """
+        parts = [rows[p : p + _ROWS] for p in range(0, len(rows), _ROWS)]
+        if centre is None:
+            zero = rows.new_zeros(1, dtype=torch.float64)
+            total = sum((p.double().sum(dim=0) for p in parts), zero)
+            centre = (total / max(1, len(rows))).float()
+        away = [(p.double() - centre).abs().amax() for p in parts if p.numel()]
+        largest = float(torch.stack(away).amax()) if away else 0.0
+        scale = 2.0 ** -math.frexp(largest)[1] if 1e-38 < largest < 1e38 else 1.0
+        centred = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
+        for part, start in zip(parts, range(0, len(rows), _ROWS), strict=True):
+            centred[start : start + _ROWS] = (part.double() - centre) * scale
+        return Prepared(rows, centred, centred.square().sum(dim=1), centre, scale)
+
+    def nearest(
+        self, queries: Tensor, count: int, *, skip_self_from: int | None = None
+    ) -> Neighbours:
+        """The `count` rows nearest to each query; see the function of this name."""
+        rows = self.exact
+        available = len(rows) - (skip_self_from is not None)
+        if not 1 <= count <= available:
+            raise UsageError(f"{count} neighbours were asked for, and {available} rows are there")
+        index = torch.empty((len(queries), count), dtype=torch.int64, device=rows.device)
+        distance = torch.empty((len(queries), count), dtype=torch.float64, device=rows.device)
+        # Candidates are measured in float64 and several times over: their share is smaller.
+        most = self.at_once(8 * rows.shape[1] * (count + 1))
+        with _full_float32():
+            for start in range(0, len(queries), most):
+                chunk = queries[start : start + most]
+                own = None
+                if skip_self_from is not None:
+                    own = torch.arange(len(chunk), device=rows.device) + skip_self_from + start
+                candidates, certain = self._candidates(chunk, count, available, own)
+                doubtful = (~certain).nonzero()[:, 0]
+                if len(doubtful):
+                    candidates[doubtful] = _candidates_by_direct_measure(
+                        chunk[doubtful].double(),
+                        rows,
+                        candidates.shape[1],
+                        own[doubtful] if own is not None else None,
+                    )
+                here = slice(start, start + len(chunk))
+                index[here], distance[here] = measured(chunk, rows, candidates, count)
+        return Neighbours(index, distance)
+
+    def room(self) -> Tensor:
+        """Memory for the scores of `at_once` queries, to be used again and again."""
+        return torch.empty(self.at_once() * self._line, device=self.rows.device)
+
+    def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> Tensor:
+        """(m,) int64: the number of the nearest row of each query, the lowest of equals.
+
+        The same as `nearest`, without the distance: where the screen leaves no doubt, nothing is
+        measured.
+
+        Args:
+            queries: (m, d) float32, at most `at_once`.
+            squares: (m,) their squared distances to the centre.
+            room: Memory for their scores.
+        """
+        with _full_float32():
+            chunk = self._ready(queries)
+            best, at, second = self._two_lowest(chunk, room)
+            norm = (squares * self.scale**2).float()
+            doubtful = (~self._beyond_doubt(norm, best, second)).nonzero()[:, 0]
+        if len(doubtful):
+            at[doubtful] = self.nearest(queries[doubtful], 1).index[:, 0]
+        return at
+
+    def at_once(self, least: int = 1) -> int:
+        """How many queries to screen at once, where each holds `least` numbers more."""
+        held = _SCORES.get(self.rows.device.type, 2**24)
+        return max(1, held // max(min(len(self.rows), _ROWS), least))
+
+    def _ready(self, queries: Tensor) -> Tensor:
+        """(m, d) float32: the queries, moved and scaled as the rows are."""
+        if queries.dtype == torch.float64:
+            return ((queries - self.centre) * self.scale).float()
+        return (queries.float() - self.centre).mul_(self.scale)
+
+    def _candidates(
+        self, queries: Tensor, count: int, available: int, own: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """(m, count + 1) rows to measure, and (m,) whether the nearest are certainly among them.
 
@@ -101,24 +155,68 @@ class _Screen:
         after it, the watch, bounds from below those of all rows that are not candidates.
         """
         kept = min(count + 2, available)
-        chunk32 = ((chunk - self.centre) * self.scale).float()
+        chunk = self._ready(queries)
         scores, index = _best_by_parts(
             len(self.rows),
             kept,
             own,
-            lambda p: torch.addmm(self.norms[p], chunk32, self.rows[p].T, alpha=-2),
+            lambda p: torch.addmm(self.norms[p], chunk, self.rows[p].T, alpha=-2),
         )
         if kept < count + 2:  # every row is a candidate, unless the scores overflowed
             return index, scores.isfinite().all(dim=1)
-        # A row that competes with the last one asked for, at distance D, has a norm of at most
-        # |q| + D, so rounding moves its score by some 2^-24 sqrt(d) (|q| + D)^2. Sixteen times that
-        # is far beyond what products show; the constant stands for squares that underflow. The
-        # comparison is written so that what is not a number counts as doubtful.
-        last = scores[:, count - 1]
-        norm = chunk32.square().sum(dim=1)
+        watch = scores[:, count + 1]
+        norm = chunk.square().sum(dim=1)
+        return index[:, : count + 1], self._beyond_doubt(norm, scores[:, count - 1], watch)
+
+    def _beyond_doubt(self, norm: Tensor, last: Tensor, watch: Tensor) -> Tensor:
+        """(m,) whether rounding cannot have put a score above `watch` that belongs below `last`.
+
+        A row that competes with the last one asked for, at distance D, has a norm of at most
+        |q| + D, so rounding moves its score by some 2^-24 sqrt(d) (|q| + D)^2. Sixteen times that
+        is far beyond what products show; the constant stands for squares that underflow. The
+        comparison is written so that what is not a number counts as doubtful.
+        """
         reach = (norm.sqrt() + (norm + last).clamp(min=0).sqrt()).square()
-        tolerance = 2.0**-20 * (chunk.shape[1] ** 0.5 + 1) * reach + 1e-35
-        return index[:, : count + 1], scores[:, count + 1] - last > tolerance
+        tolerance = 2.0**-20 * (self.rows.shape[1] ** 0.5 + 1) * reach + 1e-35
+        return watch - last > tolerance
+
+    @property
+    def _line(self) -> int:
+        """How long a line of scores is: whole groups, an odd number, so that lines fall apart."""
+        return (-(-min(len(self.rows), _ROWS) // _GROUP) | 1) * _GROUP
+
+    def _two_lowest(self, chunk: Tensor, room: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(m,) the lowest score, whose it is, and the next lowest."""
+        lowest = torch.full((len(chunk),), torch.inf, device=chunk.device)
+        at, second = lowest.new_zeros(len(chunk), dtype=torch.int64), lowest.clone()
+        scores = room[: len(chunk) * self._line].view(len(chunk), self._line)
+        for start in range(0, len(self.rows), _ROWS):
+            part = slice(start, start + _ROWS)
+            count = len(self.norms[part])
+            scores[:, count:] = torch.inf
+            torch.addmm(self.norms[part], chunk, self.rows[part].T, alpha=-2, out=scores[:, :count])
+            low, where, next_low = _two_lowest(scores)
+            better = low < lowest
+            beaten = torch.where(better, lowest, low)
+            second = torch.minimum(beaten, torch.minimum(second, next_low))
+            at = torch.where(better, where + start, at)
+            lowest = torch.minimum(lowest, low)
+        return lowest, at, second
+
+
+def _two_lowest(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(m,) the lowest of each line, its place, and the next lowest.
+
+    The minima of groups are cheap; the place is then looked for in the lowest group alone.
+    """
+    groups = scores.view(len(scores), -1, _GROUP)
+    minima = groups.amin(dim=2)
+    lowest, which = minima.min(dim=1)
+    inside = groups.gather(1, which[:, None, None].expand(-1, 1, _GROUP))[:, 0]
+    place = inside.argmin(dim=1)
+    inside.scatter_(1, place[:, None], torch.inf)
+    minima.scatter_(1, which[:, None], torch.inf)
+    return lowest, which * _GROUP + place, torch.minimum(inside.amin(dim=1), minima.amin(dim=1))
 
 
 def _candidates_by_direct_measure(
@@ -155,7 +253,7 @@ def _best_by_parts(
         if stable:
             values, where = scores.sort(dim=1, stable=True)
             return values[:, :kept], where[:, :kept]
-        return torch.topk(scores, min(kept, scores.shape[1]), largest=False)
+        return _lowest(scores, min(kept, scores.shape[1]))
 
     values = index = torch.empty(0)
     for start in range(0, length, _ROWS):
@@ -174,11 +272,33 @@ def _best_by_parts(
     return values, index
 
 
-def _measured(chunk: Tensor, rows: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _lowest(scores: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+    """(m, kept) the lowest of each line, rising, and their places.
+
+    They all lie in the groups that hold the lowest minima, and to find those costs little.
+    """
+    count = scores.shape[1]
+    if scores.is_cuda or count < 4 * kept * _GROUP:
+        return torch.topk(scores, kept, largest=False)
+    whole = count // _GROUP
+    groups = scores[:, : whole * _GROUP].view(len(scores), whole, _GROUP)
+    which = torch.topk(groups.amin(dim=2), kept, largest=False, sorted=False).indices
+    inside = groups.gather(1, which[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
+    places = (which[:, :, None] * _GROUP + torch.arange(_GROUP)).flatten(1)
+    rest = scores[:, whole * _GROUP :]
+    if rest.shape[1]:
+        inside = torch.cat([inside, rest], dim=1)
+        beyond = torch.arange(whole * _GROUP, count).expand(len(scores), -1)
+        places = torch.cat([places, beyond], dim=1)
+    values, where = torch.topk(inside, kept, largest=False)
+    return values, places.gather(1, where)
+
+
+def measured(chunk: Tensor, rows: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """(m, count) the nearest candidates and their squared distances, by differences in float64."""
     # By row number first, so that the stable sort leaves ties in that order.
     candidates = candidates.sort(dim=1).values
-    distance = (chunk[:, None] - rows[candidates].double()).square().sum(dim=2)
+    distance = (chunk.double()[:, None] - rows[candidates].double()).square().sum(dim=2)
     order = distance.argsort(dim=1, stable=True)[:, :count]
     return candidates.gather(1, order), distance.gather(1, order)
 

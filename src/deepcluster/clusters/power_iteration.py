@@ -46,7 +46,7 @@ class PowerIteration:
         is then the same everywhere. Nothing is random: the generator is not used.
         """
         self._check()
-        rows, _ = checked(rows, world)
+        rows = checked(rows, world)[0].whole()
         everyone = world.gather(rows)
         count = min(self.neighbours, len(everyone) - 1)
         found = nearest(rows, everyone, count, skip_self_from=world.offset(len(rows)))

@@ -85,8 +85,8 @@ def suggest_k(
     generator = generator or torch.Generator().manual_seed(0)
     total = len(features)
     chosen = torch.randperm(total, generator=generator)[:sample]
-    rows, distinct = checked(torch.as_tensor(features[chosen.numpy()]).cpu(), ALONE)
-    rows = rows[distinct]
+    read, distinct = checked(torch.as_tensor(features[chosen.numpy()]).cpu(), ALONE)
+    rows = read.at(distinct)
     curve = _curve(rows, draws, generator)
     stable = [point for point in curve if point.stable]
     k, reasons = _from_stability(stable or curve, len(rows))
@@ -138,16 +138,11 @@ def _curve(rows: Tensor, draws: int, generator: torch.Generator) -> list[Stabili
 
 def _agreement(rows: Tensor, k: int, generator: torch.Generator) -> float:
     """The adjusted Rand index, on all rows, of the clusterings of two random halves."""
-    from sklearn.cluster import kmeans_plusplus  # here: it would delay the start of every command
-
     labels = []
     for half in torch.randperm(len(rows), generator=generator).chunk(2):
         # From k-means++, so that what differs is due to the rows and not to unlucky starts.
-        seed = int(torch.randint(2**31, (), generator=generator))
-        start, _ = kmeans_plusplus(rows[half].numpy(), k, random_state=seed)
-        found = KMeans(k=k, iterations=_ITERATIONS)(
-            rows[half], generator=generator, centroids=torch.from_numpy(start)
-        )
+        clustering = KMeans(k=k, iterations=_ITERATIONS, start="k-means++")
+        found = clustering(rows[half], generator=generator)
         labels.append(assign(rows, found.centroids)[0])
     return Contingency.of(*labels).adjusted_rand_index()
 

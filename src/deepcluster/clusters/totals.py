@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deepcluster.clusters.neighbours import nearest
 from deepcluster.runtime.world import World
 
 _BLOCK = 2**20  # numbers summed at once
@@ -20,15 +19,6 @@ class Totals:
     sizes: Tensor  # (k,) int64
     means: Tensor  # (k, d) float64; zero where there are no rows
     spread: Tensor  # (k,) float64, the squared distances of its rows to the centroid
-
-    @classmethod
-    def at(cls, rows: Tensor, centroids: Tensor, world: World) -> Totals:
-        """The totals of the clusters of the rows nearest to each centroid, measured exactly."""
-        found = nearest(rows, centroids, 1)
-        labels, distance = found.index[:, 0], found.distance[:, 0]
-        sizes = world.sum(torch.bincount(labels, minlength=len(centroids)))
-        spread = distance.new_zeros(len(centroids)).index_add_(0, labels, distance)
-        return cls(sizes, group_means(rows, labels, sizes, world), world.sum(spread))
 
 
 def group_means(rows: Tensor, labels: Tensor, sizes: Tensor, world: World) -> Tensor:

@@ -43,6 +43,7 @@ def about_clusters(
         "smallest": int(sizes.min()),
         "empty": int((sizes == 0).sum()),
         "repaired": clusters.repaired,
+        "search": clusters.search,
     }
 
 

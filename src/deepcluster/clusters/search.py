@@ -1,0 +1,137 @@
+"""The nearest centroid of every row, and what the clusters so found sum to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from deepcluster.clusters.neighbours import Neighbours, Prepared
+from deepcluster.clusters.rows import Rows
+from deepcluster.clusters.totals import Totals
+from deepcluster.runtime.world import World
+
+# Below this share of what it is the difference of, a spread is measured, not told from sums.
+_CANCELLED = 1e-6
+_BLOCK = {"cpu": 2**20, "cuda": 2**27}  # numbers summed at once
+
+
+class Search(Protocol):
+    """The same rows, searched again and again for the nearest of other centroids."""
+
+    path: str
+    """How it is done, for the record."""
+
+    def totals(self, centroids: Tensor) -> Totals:
+        """The totals of the clusters of the rows nearest to each centroid."""
+        ...
+
+    def two_nearest(self, centroids: Tensor) -> Neighbours:
+        """This process's rows, each with its two nearest centroids (one, if there is one)."""
+        ...
+
+
+class Accounts:
+    """Sums of the clusters that are filled block by block, and closed over all processes.
+
+    Everything is about the mean of all rows, so that a large offset costs no digits.
+    """
+
+    def __init__(self, rows: Rows, world: World) -> None:
+        self._rows, self._world = rows, world
+        total = sum(world.counts(len(rows)))
+        sums = torch.zeros(rows.width, dtype=torch.float64, device=rows.device)
+        for _, block in rows.blocks(self.block):
+            sums += block.sum(dim=0, dtype=torch.float64)
+        self.mean = (world.sum(sums) / total).float()
+
+    @property
+    def block(self) -> int:
+        """How many rows to sum at once."""
+        numbers = _BLOCK.get(self._rows.device.type, 2**22)
+        return max(1, numbers // max(1, self._rows.width))
+
+    def squares(self) -> Tensor:
+        """(n,) float64: the squared length of each row less the mean."""
+        squares = torch.empty(len(self._rows), dtype=torch.float64, device=self._rows.device)
+        for place, block in self._rows.blocks(self.block):
+            squares[place] = (block.double() - self.mean).square_().sum(dim=1)
+        return squares
+
+    def closed(
+        self, sums: Tensor, squares: Tensor, sizes: Tensor, centroids: Tensor, labels: Tensor
+    ) -> Totals:
+        """The totals of the clusters of all processes.
+
+        Args:
+            sums: (k, d) float64, of this process's rows less the mean.
+            squares: (k,) float64, of their squared lengths.
+            sizes: (k,) int64, how many they are.
+            centroids: (k, d) float32.
+            labels: (n,) the cluster of each of them.
+        """
+        world = self._world
+        sums, squares, sizes = world.sum(sums), world.sum(squares), world.sum(sizes)
+        count = sizes.clamp(min=1)
+        about = sums / count[:, None]
+        # About the mean of its own rows, and of that mean about the centroid.
+        within = (squares - count * about.square().sum(dim=1)).clamp(min=0) * (sizes > 1)
+        offset = about + (self.mean.double() - centroids.double())
+        told_badly = (within < _CANCELLED * squares) & (sizes > 1)
+        if bool(told_badly.any()):
+            measured = world.sum(self._measured(about + self.mean, labels, told_badly))
+            within = torch.where(told_badly, measured, within)
+        spread = within + sizes * offset.square().sum(dim=1)
+        means = torch.where(sizes[:, None] > 0, about + self.mean, 0.0)
+        return Totals(sizes, means, spread)
+
+    def _measured(self, means: Tensor, labels: Tensor, which: Tensor) -> Tensor:
+        """(k,) float64: squared distances to the means, of the rows of some clusters."""
+        spread = torch.zeros(len(means), dtype=torch.float64, device=means.device)
+        here = which[labels].nonzero()[:, 0]
+        for part in here.split(max(1, self.block // 4)):
+            mine = labels[part].long()
+            distance = (self._rows.at(part).double() - means[mine]).square().sum(dim=1)
+            spread.index_add_(0, mine, distance)
+        return spread
+
+
+class ExactSearch:
+    """Every row finds its nearest centroid: screened by products, measured where in doubt."""
+
+    def __init__(self, rows: Rows, world: World) -> None:
+        self.path = f"float32 products on {rows.device.type}"
+        self._rows = rows
+        self._accounts = Accounts(rows, world)
+        self._labels = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
+        self._squares = self._accounts.squares()
+
+    def totals(self, centroids: Tensor) -> Totals:
+        """The totals of the clusters of the rows nearest to each centroid, exactly."""
+        k, prepared = len(centroids), Prepared.of(centroids, self._accounts.mean)
+        sums = torch.zeros(centroids.shape, dtype=torch.float64, device=centroids.device)
+        room = prepared.room()
+        for place, block in self._blocks(prepared):
+            labels = prepared.nearest_one(block, self._squares[place], room)
+            sums.index_add_(0, labels, block.double())
+            self._labels[place] = labels
+        sizes = torch.bincount(self._labels, minlength=k)
+        sums -= sizes[:, None] * self._accounts.mean.double()
+        squares = sums.new_zeros(k).index_add_(0, self._labels, self._squares)
+        return self._accounts.closed(sums, squares, sizes, centroids, self._labels)
+
+    def two_nearest(self, centroids: Tensor) -> Neighbours:
+        """The two nearest centroids of each row, exactly."""
+        prepared = Prepared.of(centroids)
+        count = min(2, len(centroids))
+        index = torch.empty((len(self._rows), count), dtype=torch.int64, device=centroids.device)
+        distance = torch.empty(index.shape, dtype=torch.float64, device=centroids.device)
+        for place, block in self._blocks(prepared):
+            found = prepared.nearest(block, count)
+            index[place], distance[place] = found.index, found.distance
+        return Neighbours(index, distance)
+
+    def _blocks(self, prepared: Prepared) -> Iterator[tuple[slice, Tensor]]:
+        return self._rows.blocks(min(prepared.at_once(), self._accounts.block))
