@@ -35,6 +35,7 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
 from deepcluster.settings import Run, flat
+from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
 
 
@@ -105,12 +106,16 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         save_minutes=run.speed.save_minutes,
         keep=run.speed.checkpoints,
         minutes=run.minutes,
+        keeps_head=run.keeps_head,
     )
     if (where := course.take_up()) is not None:
         display.say(where)
     images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
-    alternate(sitting)
+    if run.labels == "folders":
+        follow_labels(sitting)
+    else:
+        alternate(sitting)
     return closing_pass(sitting)
 
 
@@ -163,6 +168,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         index = index or intake.unchanged_index(folder)
     run, reasons = _settled(asked, len(index), gpu)
     run.validate(len(index), world.size)
+    if run.labels == "folders":
+        intake.refuse_unlabelled(index)
     if folder.exists:
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
@@ -228,9 +235,10 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
         if before.get(name) != now.get(name)
     ]
     if differences:
+        length = "--epochs, --minutes and " if "epochs" not in now else ""
         raise ResumeError(
             f"{folder.path} was begun with other settings ({'; '.join(differences)}); use those, "
-            "or another --out (only --epochs, --minutes and --speed.* may change)"
+            f"or another --out (only {length}--speed.* may change)"
         )
 
 

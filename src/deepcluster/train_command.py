@@ -63,6 +63,9 @@ class Common:
     minutes: Amount = None
     """Time to spend; training ends after the last epoch that fits."""
 
+    labels: Name = None
+    """clusters (the method), or folders: a supervised network, to compare with."""
+
     seed: int = 0
     """Names every random stream of the run."""
 
