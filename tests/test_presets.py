@@ -29,7 +29,7 @@ def test_the_papers_values():
     assert not run.jitter.changes
     network = run.network
     assert (network.arch, network.front, network.input_size) == ("alexnet", "sobel", 224)
-    assert (network.width, network.dropout) == (4096, 0.5)
+    assert (network.width, network.dropout, network.clustered) == (4096, 0.5, "top")
 
 
 def test_the_papers_variants_differ_in_one_thing():

@@ -6,16 +6,18 @@ Douze, ECCV 2018). Read `alternate` first; everything else serves it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.optim import SGD
 
 from deepcluster.clusters import Clusters, KMeans
 from deepcluster.clusters.labelled_means import means_of_labelled
 from deepcluster.features import Features, Looking, extract
 from deepcluster.images.loader import Images
-from deepcluster.networks import fresh_head
+from deepcluster.networks import fresh_head, looked_at
 from deepcluster.pseudolabels import training_batches
 from deepcluster.pseudolabels.batches import batch_bounds
 from deepcluster.runtime import interruption
@@ -87,7 +89,8 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
             advance=phase.advance,
             due=sitting.course.save_is_due,
         )
-        raw = extract(sitting.course.network.trunk, images, world, how)
+        view = looked_at(sitting.course.network, run.network.clustered)
+        raw = extract(view, images, world, how)
     with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
         features = run.whitening(raw, world)
     interruption.raise_if_asked()  # the rows are kept; what is left is quickly done again
@@ -115,9 +118,6 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     restore_momenta(head_optimizer, course.head_momenta)  # none, where the head is fresh
     progress, saved = course.inside(epoch, head_optimizer)
     record |= saved
-    if run.training.schedule != "constant" and "schedule" not in record:
-        record["schedule"] = course.part_of_schedule(run.epochs)
-    begin, end = record.get("schedule", (0.0, 0.0))
     draws = run.draw(course.labels, generator(run.seed, "draw", epoch))
     batches = training_batches(
         sitting.images,
@@ -131,12 +131,6 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
         start=progress.step,
         jitter=run.jitter,
     )
-    steps = len(batch_bounds(len(draws), run.training.batch))
-
-    def set_step(step: int) -> None:
-        share = begin + (end - begin) * step / steps
-        run.training.set_step(course.optimizer, head_optimizer, epoch + step / steps, share)
-
     record["warnings"] += display.warned
     display.warned.clear()
     seconds = record["seconds"]
@@ -156,7 +150,7 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             dropout_stream=(run.seed, epoch),
             autocast=run.autocast,
             smoothing=run.training.smoothing,
-            before_step=set_step,
+            before_step=_step_sizes(sitting, epoch, len(draws), head_optimizer, record),
             after_step=phase.advance,
             due=course.save_is_due,
             save=save,
@@ -168,6 +162,23 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     loss_sum, count, right = world.sum(torch.tensor(totals, dtype=torch.float64)).tolist()
     record["accuracy"] = right / count
     return loss_sum / count
+
+
+def _step_sizes(
+    sitting: Sitting, epoch: int, draws: int, head_optimizer: SGD, record: dict[str, Any]
+) -> Callable[[int], None]:
+    """The function that gives each step of the epoch its size."""
+    run, course = sitting.run, sitting.course
+    if run.training.schedule != "constant" and "schedule" not in record:
+        record["schedule"] = course.part_of_schedule(run.epochs)
+    begin, end = record.get("schedule", (0.0, 0.0))
+    steps = len(batch_bounds(draws, run.training.batch))
+
+    def set_size(step: int) -> None:
+        share = begin + (end - begin) * step / steps
+        run.training.set_step(course.optimizer, head_optimizer, epoch + step / steps, share)
+
+    return set_size
 
 
 def _grouped(sitting: Sitting, features: Features, epoch: int) -> Clusters:

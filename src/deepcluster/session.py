@@ -22,7 +22,7 @@ from deepcluster.clusters import Clusters
 from deepcluster.images.index import Index
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
-from deepcluster.networks import Network, build_network
+from deepcluster.networks import Network, build_network, looked_at
 from deepcluster.runtime import run_folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import (
@@ -81,7 +81,7 @@ def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clus
 def new_network(run: Run) -> Network:
     """The untrained network of a run: a function of its settings alone."""
     network = run.network
-    return build_network(
+    made = build_network(
         network.arch,
         network.front,
         input_size=network.input_size,
@@ -89,6 +89,8 @@ def new_network(run: Run) -> Network:
         width=network.width,
         generator=generator(run.seed, "network"),
     )
+    looked_at(made, network.clustered)  # refuses a layer that is not there
+    return made
 
 
 def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Display) -> Clusters:

@@ -40,6 +40,10 @@ class Architecture:
     dropout: float = 0.5
     """Share of activations dropped while training."""
 
+    clustered: str = "top"
+    """Layer whose output is clustered: top (the paper: fc7 before its ReLU), or one by name, such \
+    as conv5, its maps averaged to at most 4,096 numbers."""
+
 
 @dataclass(frozen=True)
 class Speed:
