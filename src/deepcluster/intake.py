@@ -169,9 +169,15 @@ class Intake:
                 f"all {len(index):,} images in {place} are copies of one; nothing can be learned"
             )
 
-    def refuse_unlabelled(self, index: Index) -> None:
-        """Raise where the images have no classes to be trained on."""
-        if index.labels is None:
+    def refuse_unlabelled(self, index: Index | None = None) -> None:
+        """Raise where the images have no classes to be trained on, as far as is known so far."""
+        if self.store is not None:
+            index = self.store.index
+        if index is None:
+            unlabelled = len({found.label for found in self.source.find()} - {None}) < 2
+        else:
+            unlabelled = index.labels is None
+        if unlabelled:
             raise DataError(
                 f"--labels folders: the images in {encoded(str(self.place))} are not all in one of "
                 "at least two classes; put each into a folder named after its class, or name it in "

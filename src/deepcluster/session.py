@@ -162,6 +162,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         # What can be known before every file is read is said before.
         likely, _ = _settled(asked, intake.most(), gpu)
         likely.validate(intake.most(), world.size)
+        if likely.labels == "folders":
+            intake.refuse_unlabelled()
         _refuse_small_disk(folder, likely)
         held.enter_context(folder.locked())
         index = intake.read(folder, likely, asked.max_unusable, world, display)
@@ -171,7 +173,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
     run, reasons = _settled(asked, len(index), gpu)
     run.validate(len(index), world.size)
     if run.labels == "folders":
-        intake.refuse_unlabelled(index)
+        intake.refuse_unlabelled(index)  # every usable one has a class
     if folder.exists:
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
