@@ -72,7 +72,7 @@ def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_learns_the_classes(textures: Callable[[int, int], Path], tmp_path: Path):
-    more = {"network.width": 128, "network.dropout": 0, "crops.scale": 0.5}
+    more = {"network.width": 512, "network.dropout": 0, "crops.scale": 0.5}
     words = command(textures(96, 2), **SUPERVISED, **more | {"epochs": 6, "batch": 8})
     code, output = child.run(words, tmp_path)
     assert code == 0, output
