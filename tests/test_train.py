@@ -188,7 +188,7 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
         "--preset small --k 4 --arch vgg16",
         "--preset small --k 4 --precision bfloat16",
         "--preset small-pic --clustering.neighbours 3 --training.head matched --epochs 2",
-        "--preset small --k 4 --network.clustered conv5",
+        pytest.param("--preset small --k 4 --network.clustered conv5", marks=pytest.mark.slow),
         "--preset small --k 4 --jitter.blur 1 --jitter.contrast 0.5 --training.warmup 0.5",
     ],
 )
