@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.images.crops import CropRange
+from deepcluster.images.jitter import Jitter
 from deepcluster.presets import PRESETS, automatic, paper_alexnet, paper_pic, paper_rgb, paper_vgg16
 from deepcluster.runtime.errors import UsageError
-from deepcluster.settings import flat, suggested_k
+from deepcluster.settings import Run, flat, suggested_k
+from deepcluster.training.optimizers import Optimization
 
 
 def test_the_papers_values():
@@ -17,9 +22,14 @@ def test_the_papers_values():
     training = run.training
     assert (training.step, training.momentum, training.weight_decay) == (0.05, 0.9, 1e-5)
     assert (training.batch, training.head_momentum) == (256, 0.0)
+    assert (training.schedule, training.warmup, training.smoothing) == ("constant", 0.0, 0.0)
+    assert (training.head, training.head_step) == ("fresh", 1.0)
+    assert (run.labels, run.clustering_start) == ("clusters", "random")
+    assert (run.crops.scale, run.crops.ratio) == (0.08, 4 / 3)
+    assert not run.jitter.changes
     network = run.network
     assert (network.arch, network.front, network.input_size) == ("alexnet", "sobel", 224)
-    assert (network.width, network.dropout) == (4096, 0.5)
+    assert (network.width, network.dropout, network.clustered) == (4096, 0.5, "top")
 
 
 def test_the_papers_variants_differ_in_one_thing():
@@ -60,6 +70,28 @@ def test_more_groups_than_images_is_refused_with_a_suggestion():
 def test_the_kind_of_clustering_is_told_apart():
     assert flat(paper_pic())["clustering"] == "PowerIteration"
     assert paper_pic().results()["clustering"] == "PowerIteration"
+
+
+def test_with_a_schedule_the_length_is_among_the_results():
+    run = replace(paper_alexnet(), training=Optimization(schedule="cosine"))
+    assert {"epochs", "minutes"} <= {*run.results()}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(crops=CropRange(scale=0.0)),
+        Run(crops=CropRange(ratio=0.5)),
+        Run(jitter=Jitter(blur=1.5)),
+        Run(training=Optimization(smoothing=1.0)),
+        Run(training=Optimization(warmup=-1.0)),
+        Run(training=Optimization(head_step=0.0)),
+        replace(paper_pic(), clustering_start="previous"),
+    ],
+)
+def test_what_cannot_be_is_refused(run: Run):
+    with pytest.raises(UsageError, match=r"use |only k-means"):
+        run.validate(20_000)
 
 
 def test_what_may_change_on_resume_is_not_among_the_results():

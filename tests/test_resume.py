@@ -38,6 +38,16 @@ def command(images: Path, **flags: object) -> list[str]:
     return words
 
 
+CARRIED = {
+    "training.schedule": "cosine",
+    "training.head": "matched",
+    "training.head_momentum": 0.5,
+    "clustering_start": "previous",
+    "jitter.erase": 0.5,
+}
+"""A run in which more than the trunk goes from one epoch to the next."""
+
+
 def outcome(run: Path) -> dict[str, bytes]:
     """All that a run is for, without its durations."""
     names = ["model.safetensors", "features.npy", "groups.safetensors"]
@@ -64,12 +74,27 @@ def uninterrupted(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return outcome(folder / "run")
 
 
+@pytest.fixture(scope="session")
+def uninterrupted_carried(
+    images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("uninterrupted-carried")
+    code, output = child.run(command(images, **CARRIED), folder)
+    assert code == 0, output
+    return outcome(folder / "run")
+
+
 def assert_continues(
-    images: Path, folder: Path, fault: str, expected: dict[str, bytes], exit_code: int
+    images: Path,
+    folder: Path,
+    fault: str,
+    expected: dict[str, bytes],
+    exit_code: int,
+    **flags: object,
 ) -> str:
-    code, output = child.run(command(images), folder, fault)
+    code, output = child.run(command(images, **flags), folder, fault)
     assert code == exit_code, output
-    code, output = child.run(command(images), folder)
+    code, output = child.run(command(images, **flags), folder)
     assert code == 0, output
     got = outcome(folder / "run")
     assert [name for name in expected if got[name] != expected[name]] == []
@@ -105,6 +130,55 @@ def test_kill_in_each_phase_changes_nothing(
 ):
     fault = f"{point}:kill@{IN_THE_THIRD_EPOCH[point]}"
     assert_continues(images, tmp_path, fault, uninterrupted, -signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (f"features.batch:kill@{IN_THE_THIRD_EPOCH['features.batch']}", -signal.SIGKILL),
+        (f"train.step:kill@{2 * STEPS + 2}", -signal.SIGKILL),
+        (f"train.step:term@{2 * STEPS + 2}", 143),
+    ],
+)
+def test_a_carried_head_and_a_schedule_go_on_bit_for_bit(
+    fault: str,
+    code: int,
+    images: Path,
+    uninterrupted_carried: dict[str, bytes],
+    tmp_path: Path,
+):
+    assert_continues(images, tmp_path, fault, uninterrupted_carried, code, **CARRIED)
+
+
+def test_each_setting_of_a_carried_run_has_its_effect(
+    images: Path, uninterrupted: dict[str, bytes], uninterrupted_carried: dict[str, bytes]
+):
+    first = "assignments/epoch-0000.npy"
+    assert uninterrupted_carried[first] == uninterrupted[first]  # the same start
+    assert uninterrupted_carried["model.safetensors"] != uninterrupted["model.safetensors"]
+    journal = json.loads(uninterrupted_carried["journal"])
+    assert [entry["carried"] for entry in journal] == [0, 6, 6, 6]
+    assert [entry["schedule"] for entry in journal] == [
+        [quarter / 4, (quarter + 1) / 4] for quarter in range(4)
+    ]
+
+
+def test_the_length_of_a_run_with_a_schedule_may_not_change(images: Path, tmp_path: Path):
+    schedule = {"training.schedule": "cosine"}
+    assert child.run(command(images, epochs=1, **schedule), tmp_path)[0] == 0
+    code, output = child.run(command(images, epochs=2, **schedule), tmp_path)
+    assert code == 4
+    assert "epochs: 1 there, 2 now" in output
+    assert "(only --speed.* may change)" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(1, 4 * STEPS + 1))
+def test_a_carried_head_survives_a_kill_at_every_step(
+    step: int, images: Path, uninterrupted_carried: dict[str, bytes], tmp_path: Path
+):
+    fault = f"train.step:kill@{step}"
+    assert_continues(images, tmp_path, fault, uninterrupted_carried, -signal.SIGKILL, **CARRIED)
 
 
 @pytest.mark.slow

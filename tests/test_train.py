@@ -187,11 +187,14 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
         "--preset small --k 4 --arch resnet18",
         "--preset small --k 4 --arch vgg16",
         "--preset small --k 4 --precision bfloat16",
+        "--preset small-pic --clustering.neighbours 3 --training.head matched --epochs 2",
+        pytest.param("--preset small --k 4 --network.clustered conv5", marks=pytest.mark.slow),
+        "--preset small --k 4 --jitter.blur 1 --jitter.contrast 0.5 --training.warmup 0.5",
     ],
 )
 def test_other_kinds_of_run(flags: str, textures: Callable[[int], Path], tmp_path: Path):
     images = textures(24)
-    words = [*flags.split(), *"--network.width 16 --device cpu --epochs 1 --out run".split()]
+    words = [*"--network.width 16 --device cpu --epochs 1 --out run".split(), *flags.split()]
     code, output = child.run(["train", str(images), *words], tmp_path)
     assert code == 0, output
     assert (tmp_path / "run/closing.json").exists()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 import torch
@@ -106,6 +107,40 @@ def test_the_closing_pass_of_two_processes_covers_every_image(runs: Path):
     assert np.linalg.norm(features.astype(np.float64), axis=1) == pytest.approx(1, abs=1e-2)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--training.head matched --training.schedule cosine --clustering-start previous "
+        "--training.head-momentum 0.5 --jitter.erase 0.5",
+        pytest.param(
+            "--labels folders --training.schedule cosine --training.head-momentum 0.5",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_two_processes_with_a_head_that_stays_begin_as_one_does(
+    flags: str, images: Path, tmp_path: Path
+):
+    for processes in (1, 2):
+        words = [*command(images, f"by-{processes}"), *flags.split()]
+        code, output = (
+            child.run(words, tmp_path)
+            if processes == 1
+            else finished(started(tmp_path, processes, words))
+        )
+        assert code == 0, output
+    alone, together = (
+        [json.loads(line) for line in (tmp_path / f"by-{n}/journal.jsonl").read_text().splitlines()]
+        for n in (1, 2)
+    )
+    first = "assignments/epoch-0000.npy"
+    assert np.array_equal(*(np.load(tmp_path / f"by-{n}" / first) for n in (1, 2)))
+    assert [line["schedule"] for line in alone] == [line["schedule"] for line in together]
+    assert together[0]["draws"] == IMAGES
+    # Batch norm and dropout see other shares: the same but for that.
+    assert together[0]["loss"] == pytest.approx(alone[0]["loss"], rel=0.02)
+
+
 def test_a_process_killed_ends_the_others_soon_and_says_so(images: Path, tmp_path: Path):
     process = started(tmp_path, 2, command(images, "run", epochs=200))
     wait_for(tmp_path / "run/checkpoints/epoch-0001-step-00000000", process)
@@ -166,6 +201,26 @@ def test_the_fresh_head_is_the_same_in_both_processes_after_an_epoch(tmp_path: P
     fresh = load_file(tmp_path / "fresh.safetensors")["weight"]
     assert torch.equal(first["head.weight"], second["head.weight"])
     assert not torch.equal(first["head.weight"], fresh)
+
+
+def test_a_carried_head_is_the_same_in_both_processes(tmp_path: Path):
+    together("carry_a_head", tmp_path)
+    first, second = (load_file(tmp_path / f"carried-{rank}.safetensors") for rank in (0, 1))
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    last = load_file(tmp_path / "last.safetensors")["weight"]
+    assert torch.equal(first["start"], last[[1, 2, 0]])
+    assert not torch.equal(first["weight"], first["start"])
+
+
+def test_k_means_starts_from_the_same_means_in_one_process_and_in_two(tmp_path: Path):
+    together("mean_of_labelled", tmp_path)
+    worlds_child.mean_of_labelled(World(), str(tmp_path))
+    alone, first, second = (
+        load_file(tmp_path / f"means-{rank}-of-{size}.safetensors")["means"]
+        for rank, size in ((0, 1), (0, 2), (1, 2))
+    )
+    assert torch.equal(first, second)
+    assert torch.allclose(first, alone)
 
 
 def test_batch_norm_is_the_same_in_both_processes_after_an_epoch(tmp_path: Path):

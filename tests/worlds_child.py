@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from deepcluster.clusters.labelled_means import means_of_labelled
 from deepcluster.networks import build_network, fresh_head
 from deepcluster.pseudolabels import Batch
+from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
+from deepcluster.training.carried_head import carry_over
+from deepcluster.training.course import Course
 from deepcluster.training.epoch import EpochProgress, train_epoch
-from deepcluster.training.optimizers import Optimization
+from deepcluster.training.optimizers import Optimization, momenta, restore_momenta
 
 
 def carry_out(rank: int, work: str, folder: str) -> None:
@@ -47,6 +53,47 @@ def train_an_epoch(world: World, folder: str) -> None:
             dropout_stream=(0, epoch),
         )
     save_file(network.state_dict(), f"{folder}/network-{world.rank}.safetensors")
+
+
+def carry_a_head(world: World, folder: str) -> None:
+    """Train a head, carry it over to renamed clusters, and train on."""
+    network = build_network("alexnet", "sobel", 64, width=32, generator=generator(0, "network"))
+    optimization = Optimization(batch=8, head="matched", head_momentum=0.5)
+    trunk_optimizer = optimization.for_trunk(network)
+    course = Course(RunFolder(Path(folder)), network, trunk_optimizer, world, keeps_head=True)
+    labels = torch.tensor([0, 1, 2, 0])
+    kept = {}
+    for epoch in range(2):
+        head = fresh_head(32, 3, generator(0, "head", epoch))
+        if epoch == 1 and world.leads:
+            last = network.head.weight.detach().clone()
+            save_file({"weight": last}, f"{folder}/last.safetensors")
+        carry_over(course, head, labels)
+        course.labels = labels.numpy()
+        kept["start"] = head.weight.detach().clone()
+        network.head = head
+        head_optimizer = optimization.for_head(network)
+        restore_momenta(head_optimizer, course.head_momenta)
+        randomness = generator(0, "images", epoch, world.rank)
+        pixels = torch.randint(256, (4, 3, 64, 64), dtype=torch.uint8, generator=randomness)
+        batches = [Batch(step, pixels, labels, torch.ones(4), 8) for step in (0, 1)]
+        optimizers = (trunk_optimizer, head_optimizer)
+        train_epoch(
+            network, batches, optimizers, world, progress=EpochProgress(), dropout_stream=(0, epoch)
+        )
+        course.head_momenta = momenta(head_optimizer)
+        labels = (labels + 2) % 3  # the same clusters under other names
+    kept |= {"weight": network.head.weight.detach(), **momenta(head_optimizer)}
+    save_file(kept, f"{folder}/carried-{world.rank}.safetensors")
+
+
+def mean_of_labelled(world: World, folder: str) -> None:
+    """The means of eleven rows by label, of which one label has none."""
+    rows = torch.randn(11, 3, generator=generator(0, "rows"))
+    labels = torch.tensor([0, 1, 3, 0, 1, 3, -1, 1, 0, 3, 3])
+    share = slice(world.share(11).start, world.share(11).stop)
+    means = means_of_labelled(rows[share], labels[share], 4, world, generator(0, "filling"))
+    save_file({"means": means}, f"{folder}/means-{world.rank}-of-{world.size}.safetensors")
 
 
 class PlainNetwork(nn.Module):

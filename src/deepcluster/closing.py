@@ -29,7 +29,9 @@ def closing_pass(sitting: Sitting) -> Clusters:
     record: dict[str, Any] = {"seconds": {}}
     features = look(sitting, epoch, record)
     clusters = group(sitting, features, epoch, record)
-    record |= about_clusters(clusters, sitting.course.labels, sitting.images.labels)
+    # A supervised run's labels are no clustering's.
+    last = sitting.course.labels if sitting.run.labels == "clusters" else None
+    record |= about_clusters(clusters, last, sitting.images.labels)
     every_row = _every_row(features, sitting)
     if sitting.world.leads:
         _write(sitting, features, clusters, every_row)

@@ -130,7 +130,7 @@ class Intake:
         """The images as the network will see them."""
         size = run.network.input_size
         if self.store is None and run.pixels.keep == "files":
-            return Images(self.source, index, size)
+            return Images(self.source, index, size, run.crops)
         store = self.store or Store(folder.store)
         if store.index.fingerprint != index.fingerprint:
             raise ResumeError(
@@ -139,8 +139,8 @@ class Intake:
             )
         store.verify(world.share(len(store.contents.checksums)))
         if world.device.type != "cuda":
-            return StoredImages(store, size)
-        images = DeviceImages(store, size, world.device)
+            return StoredImages(store, size, run.crops)
+        images = DeviceImages(store, size, world.device, crops=run.crops)
         where = "live on the GPU"
         if images.live == "host":
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -167,6 +167,21 @@ class Intake:
         if index.distinct < 2:
             raise DataError(
                 f"all {len(index):,} images in {place} are copies of one; nothing can be learned"
+            )
+
+    def refuse_unlabelled(self, index: Index | None = None) -> None:
+        """Raise where the images have no classes to be trained on, as far as is known so far."""
+        if self.store is not None:
+            index = self.store.index
+        if index is None:
+            unlabelled = len({found.label for found in self.source.find()} - {None}) < 2
+        else:
+            unlabelled = index.labels is None
+        if unlabelled:
+            raise DataError(
+                f"--labels folders: the images in {encoded(str(self.place))} are not all in one of "
+                "at least two classes; put each into a folder named after its class, or name it in "
+                "a label column of a list"
             )
 
 

@@ -6,24 +6,30 @@ Douze, ECCV 2018). Read `alternate` first; everything else serves it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.optim import SGD
 
-from deepcluster.clusters import Clusters
+from deepcluster.clusters import Clusters, KMeans
+from deepcluster.clusters.labelled_means import means_of_labelled
 from deepcluster.features import Features, Looking, extract
 from deepcluster.images.loader import Images
-from deepcluster.networks import fresh_head
+from deepcluster.networks import fresh_head, looked_at
 from deepcluster.pseudolabels import training_batches
+from deepcluster.pseudolabels.batches import batch_bounds
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import NumericsError
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
 from deepcluster.settings import Run
+from deepcluster.training.carried_head import carry_over
 from deepcluster.training.course import Course
 from deepcluster.training.epoch import EpochProgress, train_epoch
+from deepcluster.training.optimizers import momenta, restore_momenta
 from deepcluster.training.record import about_clusters, about_training
 
 
@@ -52,17 +58,19 @@ def alternate(sitting: Sitting) -> None:
             # Group: what looks alike to the network now shares a label.
             clusters = group(sitting, features, epoch, record)
             record |= about_clusters(clusters, course.labels, images.labels)
-            course.labels = clusters.labels.numpy()
 
             # Cluster 7 is not last epoch's cluster 7, so the old head has nothing to say and a
             # new one takes its place.
             head = fresh_head(network.width, clusters.count, generator(run.seed, "head", epoch))
+            if run.training.head == "matched":  # not in the paper: it keeps what still applies
+                record["carried"] = carry_over(course, head, clusters.labels)
+            course.labels = clusters.labels.numpy()
         network.head = head.to(sitting.world.device)
 
         # Learn: predict the label from a random crop, every cluster drawn equally often.
         loss = learn(sitting, epoch, record)
         record |= about_training(loss, record["clusters"], course.folder.journal())
-        course.complete(epoch, _closed(record, sitting))
+        course.complete(epoch, closed(record, sitting))
 
 
 def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
@@ -81,7 +89,8 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
             advance=phase.advance,
             due=sitting.course.save_is_due,
         )
-        raw = extract(sitting.course.network.trunk, images, world, how)
+        view = looked_at(sitting.course.network, run.network.clustered)
+        raw = extract(view, images, world, how)
     with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
         features = run.whitening(raw, world)
     interruption.raise_if_asked()  # the rows are kept; what is left is quickly done again
@@ -90,11 +99,9 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
 
 def group(sitting: Sitting, features: Features, epoch: int, record: dict[str, Any]) -> Clusters:
     """The groups of all images; an image without a finite feature has label -1."""
-    run = sitting.run
     title = f"epoch {epoch + 1}: grouping"
     with sitting.display.phase(title, 1, record["seconds"], "group"):
-        randomness = generator(run.seed, "cluster", epoch)
-        clusters = run.clustering(features.matrix, sitting.world, randomness)
+        clusters = _grouped(sitting, features, epoch)
     if clusters.count < 2:
         raise NumericsError(
             "all images fall into one group, and one group teaches nothing; with power iteration "
@@ -108,6 +115,7 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     run, world, course, display = sitting.run, sitting.world, sitting.course, sitting.display
     assert course.labels is not None
     head_optimizer = run.training.for_head(course.network)
+    restore_momenta(head_optimizer, course.head_momenta)  # none, where the head is fresh
     progress, saved = course.inside(epoch, head_optimizer)
     record |= saved
     draws = run.draw(course.labels, generator(run.seed, "draw", epoch))
@@ -121,6 +129,7 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
         world=world,
         workers=run.speed.threads,
         start=progress.step,
+        jitter=run.jitter,
     )
     record["warnings"] += display.warned
     display.warned.clear()
@@ -140,14 +149,52 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             progress=progress,
             dropout_stream=(run.seed, epoch),
             autocast=run.autocast,
+            smoothing=run.training.smoothing,
+            before_step=_step_sizes(sitting, epoch, len(draws), head_optimizer, record),
             after_step=phase.advance,
             due=course.save_is_due,
             save=save,
         )
+    if course.keeps_head:
+        course.head_momenta = momenta(head_optimizer)
     record["draws"] = len(draws)
-    total = torch.tensor([progress.loss_sum, progress.images], dtype=torch.float64)
-    loss_sum, count = world.sum(total).tolist()
+    totals = [progress.loss_sum, progress.images, progress.right]
+    loss_sum, count, right = world.sum(torch.tensor(totals, dtype=torch.float64)).tolist()
+    record["accuracy"] = right / count
     return loss_sum / count
+
+
+def _step_sizes(
+    sitting: Sitting, epoch: int, draws: int, head_optimizer: SGD, record: dict[str, Any]
+) -> Callable[[int], None]:
+    """The function that gives each step of the epoch its size."""
+    run, course = sitting.run, sitting.course
+    if run.training.schedule != "constant" and "schedule" not in record:
+        record["schedule"] = course.part_of_schedule(run.epochs)
+    begin, end = record.get("schedule", (0.0, 0.0))
+    steps = len(batch_bounds(draws, run.training.batch))
+
+    def set_size(step: int) -> None:
+        share = begin + (end - begin) * step / steps
+        run.training.set_step(course.optimizer, head_optimizer, epoch + step / steps, share)
+
+    return set_size
+
+
+def _grouped(sitting: Sitting, features: Features, epoch: int) -> Clusters:
+    """The groups of the images that have a finite feature."""
+    run, world, last = sitting.run, sitting.world, sitting.course.labels
+    randomness = generator(run.seed, "cluster", epoch)
+    if run.clustering_start == "random" or last is None or not isinstance(run.clustering, KMeans):
+        return run.clustering(features.matrix, world, randomness)
+    # Whitening turns the space from epoch to epoch: the last centroids are found again as the
+    # means of their images.
+    mine = world.share(len(features.finite))
+    mine_last = torch.from_numpy(last)[mine.start : mine.stop]
+    mine_last = mine_last[features.finite[mine.start : mine.stop]]
+    filling = generator(run.seed, "cluster-start", epoch)
+    start = means_of_labelled(features.matrix, mine_last, run.clustering.k, world, filling)
+    return run.clustering(features.matrix, world, randomness, centroids=start)
 
 
 def _among_all(clusters: Clusters, finite: torch.Tensor) -> Clusters:
@@ -162,7 +209,7 @@ def _among_all(clusters: Clusters, finite: torch.Tensor) -> Clusters:
     return replace(clusters, labels=labels, distances=distances, margins=margins)
 
 
-def _closed(record: dict[str, Any], sitting: Sitting) -> dict[str, Any]:
+def closed(record: dict[str, Any], sitting: Sitting) -> dict[str, Any]:
     """The finished line of the journal, shown as well."""
     run, display = sitting.run, sitting.display
     record["images_per_second"] = round(record["draws"] / max(1e-9, record["seconds"]["learn"]), 1)

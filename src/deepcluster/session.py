@@ -22,7 +22,7 @@ from deepcluster.clusters import Clusters
 from deepcluster.images.index import Index
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
-from deepcluster.networks import Network, build_network
+from deepcluster.networks import Network, build_network, looked_at
 from deepcluster.runtime import run_folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import (
@@ -35,6 +35,7 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
 from deepcluster.settings import Run, flat
+from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
 
 
@@ -80,7 +81,7 @@ def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clus
 def new_network(run: Run) -> Network:
     """The untrained network of a run: a function of its settings alone."""
     network = run.network
-    return build_network(
+    made = build_network(
         network.arch,
         network.front,
         input_size=network.input_size,
@@ -88,6 +89,8 @@ def new_network(run: Run) -> Network:
         width=network.width,
         generator=generator(run.seed, "network"),
     )
+    looked_at(made, network.clustered)  # refuses a layer that is not there
+    return made
 
 
 def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Display) -> Clusters:
@@ -105,12 +108,16 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         save_minutes=run.speed.save_minutes,
         keep=run.speed.checkpoints,
         minutes=run.minutes,
+        keeps_head=run.keeps_head,
     )
     if (where := course.take_up()) is not None:
         display.say(where)
     images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
-    alternate(sitting)
+    if run.labels == "folders":
+        follow_labels(sitting)
+    else:
+        alternate(sitting)
     return closing_pass(sitting)
 
 
@@ -155,6 +162,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         # What can be known before every file is read is said before.
         likely, _ = _settled(asked, intake.most(), gpu)
         likely.validate(intake.most(), world.size)
+        if likely.labels == "folders":
+            intake.refuse_unlabelled()
         _refuse_small_disk(folder, likely)
         held.enter_context(folder.locked())
         index = intake.read(folder, likely, asked.max_unusable, world, display)
@@ -163,6 +172,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         index = index or intake.unchanged_index(folder)
     run, reasons = _settled(asked, len(index), gpu)
     run.validate(len(index), world.size)
+    if run.labels == "folders":
+        intake.refuse_unlabelled(index)  # every usable one has a class
     if folder.exists:
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
@@ -228,9 +239,10 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
         if before.get(name) != now.get(name)
     ]
     if differences:
+        length = "--epochs, --minutes and " if "epochs" not in now else ""
         raise ResumeError(
             f"{folder.path} was begun with other settings ({'; '.join(differences)}); use those, "
-            "or another --out (only --epochs, --minutes and --speed.* may change)"
+            f"or another --out (only {length}--speed.* may change)"
         )
 
 

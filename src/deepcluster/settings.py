@@ -13,6 +13,8 @@ import torch
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.features import Whitening
 from deepcluster.features.raw_rows import Keep
+from deepcluster.images.crops import CropRange
+from deepcluster.images.jitter import Jitter
 from deepcluster.images.store import Pixels
 from deepcluster.pseudolabels import Draw
 from deepcluster.runtime.errors import UsageError
@@ -37,6 +39,10 @@ class Architecture:
 
     dropout: float = 0.5
     """Share of activations dropped while training."""
+
+    clustered: str = "top"
+    """Layer whose output is clustered: top (the paper: fc7 before its ReLU), or one by name, such \
+    as conv5, its maps averaged to at most 4,096 numbers."""
 
 
 @dataclass(frozen=True)
@@ -91,23 +97,40 @@ class Run:
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """Arithmetic of the network."""
 
+    labels: Literal["clusters", "folders"] = "clusters"
+    """What is learned: clusters (the method), or folders: the classes that folders or a list's \
+    label column name, for a supervised network to compare with."""
+
+    clustering_start: Literal["random", "previous"] = "random"
+    """Where k-means starts: at random images (the paper), or where the last epoch's groups are."""
+
     network: Architecture = field(default_factory=Architecture)
     pixels: Pixels = field(default_factory=Pixels)
     whitening: Whitening = field(default_factory=Whitening)
     clustering: KMeans | PowerIteration = field(default_factory=KMeans)
     draw: Draw = field(default_factory=Draw)
+    crops: CropRange = field(default_factory=CropRange)
+    jitter: Jitter = field(default_factory=Jitter)
     training: Optimization = field(default_factory=Optimization)
     speed: Speed = field(default_factory=Speed)
 
     def results(self) -> dict[str, Any]:
-        """The settings that decide what is computed; a run is continued only where these agree."""
+        """The settings that decide what is computed; a run is continued only where these agree.
+
+        The length may change, unless the step size has a schedule that ends with it.
+        """
         described = flat(self)
-        may_change = ("epochs", "minutes")
+        may_change = ("epochs", "minutes") if self.training.schedule == "constant" else ()
         return {
             name: value
             for name, value in described.items()
             if name not in may_change and not name.startswith("speed.")
         }
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether the head outlives its epoch."""
+        return self.labels == "folders" or self.training.head == "matched"
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -124,6 +147,13 @@ class Run:
                 raise UsageError(
                     f"--k {k:,} but only {images:,} usable images; try --k {suggested_k(images)}"
                 )
+        if self.clustering_start == "previous":
+            if self.labels == "folders":
+                raise UsageError("--clustering-start previous: --labels folders has no clusterings")
+            if not isinstance(self.clustering, KMeans):
+                raise UsageError(
+                    "--clustering-start previous: only k-means has centroids to start from"
+                )
         least_batch = 2 if processes == 1 else 8 * processes
         for flag, value, least, most in (
             ("--epochs", self.epochs, 1, math.inf),
@@ -135,9 +165,18 @@ class Run:
             ("--dimensions", self.whitening.dimensions, 1, math.inf),
             ("--clustering.iterations", self.clustering.iterations, 1, math.inf),
             ("--draw.reassign", self.draw.reassign, 1e-6, 1e6),
+            ("--crops.scale", self.crops.scale, 1e-6, 1),
+            ("--crops.ratio", self.crops.ratio, 1, 100),
+            ("--jitter.brightness", self.jitter.brightness, 0, 1),
+            ("--jitter.contrast", self.jitter.contrast, 0, 1),
+            ("--jitter.blur", self.jitter.blur, 0, 1),
+            ("--jitter.erase", self.jitter.erase, 0, 1),
             ("--training.step", self.training.step, 1e-12, 1e6),
             ("--training.momentum", self.training.momentum, 0, 0.9999),
             ("--training.head-momentum", self.training.head_momentum, 0, 0.9999),
+            ("--training.warmup", self.training.warmup, 0, math.inf),
+            ("--training.head-step", self.training.head_step, 1e-6, 1e4),
+            ("--training.smoothing", self.training.smoothing, 0, 0.99),
             ("--training.weight-decay", self.training.weight_decay, 0, 1e6),
             ("--batch", self.training.batch, least_batch, math.inf),
             ("--workers", self.speed.workers, 1, math.inf),

@@ -41,7 +41,8 @@ Amount = Annotated[float | None, shown_as("X")]
 class Common:
     """Learn features and groups from a folder of images.
 
-    Images need no labels; folder names, where there are classes, are used for monitoring only.
+    Images need no labels; folder names, where there are classes, are used for monitoring only
+    (or for a supervised network to compare with: --labels folders).
     The same command continues a run that was stopped. --help-all shows every setting.
     """
 
@@ -62,6 +63,9 @@ class Common:
 
     minutes: Amount = None
     """Time to spend; training ends after the last epoch that fits."""
+
+    labels: Name = None
+    """clusters (the method), or folders: a supervised network, to compare with."""
 
     seed: int = 0
     """Names every random stream of the run."""

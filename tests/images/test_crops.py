@@ -9,7 +9,7 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from deepcluster.images.crops import NUMBERS, learn, look, normalize, random_box
+from deepcluster.images.crops import NUMBERS, CropRange, learn, look, normalize, random_box
 from deepcluster.runtime.seeds import uniforms
 
 Picture = Callable[..., Image.Image]
@@ -82,13 +82,15 @@ def test_area_is_uniform_and_ratio_log_uniform_where_everything_fits() -> None:
 
 
 @pytest.mark.parametrize("size", [(500, 375), (200, 600), (640, 64)])
-def test_boxes_follow_the_law_of_torchvision(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("within", [CropRange(), CropRange(scale=0.4, ratio=2.0)])
+def test_boxes_follow_the_law_of_torchvision(size: tuple[int, int], within: CropRange) -> None:
     torch.manual_seed(0)
     blank = torch.empty((1, size[1], size[0]), dtype=torch.uint8)
-    transform = v2.RandomResizedCrop(32)
+    ratios = (1 / within.ratio, within.ratio)
+    transform = v2.RandomResizedCrop(32, scale=(within.scale, 1.0), ratio=ratios)
     drawn = [transform.make_params([blank]) for _ in range(4000)]
     theirs = np.array([[p["left"], p["top"], p["width"], p["height"]] for p in drawn])
-    ours = np.array([random_box(*size, row) for row in numbers(4000)])
+    ours = np.array([random_box(*size, row, within) for row in numbers(4000)])
     ours[:, 2:] -= ours[:, :2]
     for column in range(4):  # the largest difference of the distribution functions
         levels = np.unique(theirs[:, column])
@@ -103,6 +105,12 @@ def test_where_nothing_fits_the_largest_centred_part_is_taken() -> None:
     never = [0.999] * NUMBERS
     assert random_box(1000, 100, never) == (433, 0, 566, 100)
     assert random_box(100, 1000, never) == (0, 433, 100, 566)
+
+
+def test_normalize_leaves_the_levels_it_was_given() -> None:
+    levels = torch.full((1, 3, 2, 2), 128.0)
+    normalize(levels)
+    assert torch.equal(levels, torch.full((1, 3, 2, 2), 128.0))
 
 
 def test_normalize_gives_imagenet_units() -> None:

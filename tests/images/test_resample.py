@@ -14,6 +14,7 @@ from torchvision.transforms.v2 import functional as reference
 
 from deepcluster.images.crops import (
     NUMBERS,
+    CropRange,
     centre_boxes,
     learn,
     look,
@@ -94,13 +95,14 @@ def test_crops_agree_with_torchvisions_antialiased_resize():
 @given(
     st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=20),
     st.integers(0, 2**32 - 1),
+    st.builds(CropRange, scale=st.floats(0.01, 1), ratio=st.floats(1, 5)) | st.just(CropRange()),
 )
 @settings(deadline=None, max_examples=50)
-def test_boxes_all_at_once_are_the_boxes_one_by_one(sizes, seed):
+def test_boxes_all_at_once_are_the_boxes_one_by_one(sizes, seed, within):
     numbers = np.random.default_rng(seed).random((len(sizes), NUMBERS))
     widths, heights = np.array(sizes).T
-    together = random_boxes(widths, heights, numbers)
-    alone = [random_box(w, h, row) for (w, h), row in zip(sizes, numbers, strict=True)]
+    together = random_boxes(widths, heights, numbers, within)
+    alone = [random_box(w, h, row, within) for (w, h), row in zip(sizes, numbers, strict=True)]
     assert np.array_equal(together, np.array(alone))
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from deepcluster.images.crops import PAPER, CropRange
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
@@ -50,9 +51,10 @@ def test_a_colour_store_that_shrinks_nothing_gives_the_plain_paths_crops(folder,
 
 
 @pytest.mark.parametrize("live", ["device", "host"])
-def test_crops_made_on_the_device_are_those_of_the_threads(store, live):
-    threads = StoredImages(store, 64)
-    device = DeviceImages(store, 64, torch.device("cpu"), live)
+@pytest.mark.parametrize("crops", [PAPER, CropRange(scale=0.6, ratio=2.0)])
+def test_crops_made_on_the_device_are_those_of_the_threads(store, live, crops):
+    threads = StoredImages(store, 64, crops)
+    device = DeviceImages(store, 64, torch.device("cpu"), live, crops)
     assert device.channels == threads.channels == store.channels
     seen = zip(threads.seen(range(2, COUNT), 8, 2), device.seen(range(2, COUNT), 8, 2), strict=True)
     for one, other in seen:
@@ -77,6 +79,21 @@ def test_a_draws_crop_does_not_depend_on_its_batch(store, live):
         [c for c, _ in images.drawn([np.array([d]) for d in range(60)], IMAGE_OF_DRAW, 3, 4, 1)]
     )
     assert torch.equal(together, alone)
+
+
+def test_the_range_of_crops_reaches_the_crops(folder, store):
+    narrow = CropRange(scale=1.0, ratio=1.0)
+    kinds = (
+        lambda crops: Images(folder, store.index, 64, crops),
+        lambda crops: StoredImages(store, 64, crops),
+        lambda crops: DeviceImages(store, 64, torch.device("cpu"), "device", crops),
+    )
+    for kind in kinds:
+        (one, _), (other, _) = (
+            next(kind(crops).drawn(BATCHES[:1], IMAGE_OF_DRAW, 3, 4, 1))
+            for crops in (PAPER, narrow)
+        )
+        assert (one.int() - other.int()).abs().float().mean() > 2
 
 
 def test_a_pass_may_begin_in_the_middle(store):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deepcluster.images.index import Index
+from deepcluster.images.jitter import Jitter
 from deepcluster.images.loader import Images
 from deepcluster.pseudolabels import Batch, Draw, Draws, training_batches
 from deepcluster.pseudolabels.batches import batch_bounds
@@ -143,3 +144,21 @@ def test_the_steps_hold_every_draw_once_and_suffice_for_batch_norm(count, batch,
     if count >= 2 * processes and batch >= 8 * processes:
         shares = [World(r, processes).share(b - a) for a, b in bounds for r in range(processes)]
         assert min(map(len, shares)) >= 2
+
+
+def test_jitter_is_the_same_whoever_draws(images: Images, labels: np.ndarray):
+    draws = Draw()(labels, torch.Generator().manual_seed(0))
+
+    def of(world: World, jitter: Jitter) -> list[torch.Tensor]:
+        options = {"batch": 16, "seed": 3, "epoch": 2, "workers": 1, "jitter": jitter}
+        return [
+            batch.images.float()
+            for batch in training_batches(images, labels, draws, world=world, **options)
+        ]
+
+    bright = Jitter(brightness=0.5)
+    alone, plain = of(World(), bright), of(World(), Jitter())
+    shares = zip(*(of(World(rank, 2), bright) for rank in (0, 1)), strict=True)
+    assert all(torch.equal(one, torch.cat(parts)) for one, parts in zip(alone, shares, strict=True))
+    changes = torch.cat([one - other for one, other in zip(alone, plain, strict=True)])
+    assert changes.flatten(1).abs().amax(dim=1).gt(1).float().mean() > 0.9

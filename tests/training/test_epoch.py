@@ -1,11 +1,13 @@
 """One epoch of learning."""
 
 import math
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 import torch
 
+from deepcluster.images.crops import normalize
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import NumericsError, WorldError
 from deepcluster.runtime.interruption import Interrupted
@@ -51,6 +53,46 @@ def test_progress_counts_steps_images_and_losses(tiny, stripes):
     assert (progress.step, progress.images) == (3, 24)
     assert counts == [8, 8, 8]
     assert progress.loss == pytest.approx(progress.loss_sum / 24)
+
+
+def test_progress_counts_the_images_whose_label_was_said(tiny, stripes):
+    network = tiny(dropout=0.0)
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.tensor([0.0, 1.0]))  # says 1 whatever it sees
+    (batch,) = stripes(1)
+    labels = torch.tensor([1, 1, 1, 0, 0, 1, 1, 0])
+    assert trained(network, [replace(batch, labels=labels)]).right == 5
+
+
+def test_each_step_is_announced_before_it_is_taken(tiny, stripes):
+    network = tiny()
+    optimizers = both(network)
+    before, steps = weights_of(network), []
+
+    def halt(step):
+        steps.append(step)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 0.0
+
+    trained(network, stripes(3, first=1), optimizers=optimizers, before_step=halt)
+    assert steps == [1, 2]
+    assert all(torch.equal(before[name], weight) for name, weight in network.named_parameters())
+
+
+def test_smoothing_spreads_the_label_as_torch_does(tiny, stripes):
+    (batch,) = stripes(1)
+    network = tiny(3, dropout=0.0).train()
+    with torch.no_grad():
+        network.head.bias.copy_(torch.tensor([0.0, 2.0, -1.0]))
+        again = deepcopy(network)
+        logits = network(normalize(batch.images)).double()
+    probability = logits.softmax(dim=1).log()
+    own = -probability.gather(1, batch.labels[:, None])[:, 0]
+    expected = (0.7 * own - 0.3 * probability.mean(dim=1)).mean()
+    loss = trained(again, [batch], smoothing=0.3).loss
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+    assert abs(loss - float(own.mean())) > 0.01
 
 
 def test_no_progress_has_no_loss():

@@ -155,7 +155,7 @@ class Index:
     def labels(self) -> NDArray[np.int64] | None:
         """Each image's class, numbered by name; None unless each has one and there are two.
 
-        For looking at results only; never for training.
+        For looking at results, and for the supervised baseline; the method never sees them.
         """
         names = self.usable["label"]
         if names.null_count or pc.count_distinct(names).as_py() < 2:

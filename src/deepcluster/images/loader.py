@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from deepcluster.images.crops import NUMBERS, learn, look
+from deepcluster.images.crops import NUMBERS, PAPER, CropRange, learn, look
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
@@ -40,9 +40,12 @@ class _Piece(NamedTuple):
 class Images:
     """The usable images under a root; image i is row i of the index."""
 
-    def __init__(self, source: str | Path | Source, index: Index, size: int) -> None:
+    def __init__(
+        self, source: str | Path | Source, index: Index, size: int, crops: CropRange = PAPER
+    ) -> None:
         self.source = source_of(source)
         self.size = size
+        self.crops = crops
         self.channels = 3
         self.labels = index.labels
         self._paths = index.paths
@@ -126,7 +129,7 @@ class Images:
             crop = (
                 look(image, self.size)
                 if piece.numbers is None
-                else learn(image, self.size, piece.numbers[row].tolist())
+                else learn(image, self.size, piece.numbers[row].tolist(), self.crops)
             )
             rows[row] = crop.numpy()
         return piece

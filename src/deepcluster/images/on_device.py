@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepcluster.images.crops import NUMBERS, centre_boxes, random_boxes
+from deepcluster.images.crops import NUMBERS, PAPER, CropRange, centre_boxes, random_boxes
 from deepcluster.images.resample import Crops, resample
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -36,8 +36,9 @@ class DeviceImages(StoredImages):
         size: int,
         device: torch.device,
         live: Literal["auto", "device", "host"] = "auto",
+        crops: CropRange = PAPER,
     ) -> None:
-        super().__init__(store, size)
+        super().__init__(store, size, crops)
         self.device = device
         if live == "auto":
             live = "device" if _fits(store, device) else "host"
@@ -76,7 +77,8 @@ class DeviceImages(StoredImages):
             draws = np.concatenate(together)
             ids = image_of_draw[draws]
             numbers = uniforms(seed, "crop", epoch, draws, NUMBERS)
-            boxes = random_boxes(self.store.widths[ids], self.store.heights[ids], numbers)
+            widths, heights = self.store.widths[ids], self.store.heights[ids]
+            boxes = random_boxes(widths, heights, numbers, self.crops)
             all_crops = self._sent_crops(ids, boxes, boxes, numbers[:, -1] < 0.5)
             first = 0
             for part in together:

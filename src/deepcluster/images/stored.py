@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
+from deepcluster.images.crops import PAPER, CropRange
 from deepcluster.images.loader import Images
 from deepcluster.images.store import Store
 
@@ -12,8 +13,8 @@ from deepcluster.images.store import Store
 class StoredImages(Images):
     """The usable images of a store, cropped by threads; image i is image i of its index."""
 
-    def __init__(self, store: Store, size: int) -> None:
-        super().__init__(store.folder, store.index, size)
+    def __init__(self, store: Store, size: int, crops: CropRange = PAPER) -> None:
+        super().__init__(store.folder, store.index, size, crops)
         self.store = store
         self.channels = store.channels
 

@@ -2,6 +2,7 @@
 
 from deepcluster.networks.alexnet import AlexNet
 from deepcluster.networks.backbone import Backbone, backbone_names
+from deepcluster.networks.layer_view import looked_at
 from deepcluster.networks.network import Front, Network, Trunk, build_network, fresh_head
 from deepcluster.networks.sobel import Sobel
 from deepcluster.networks.vgg16 import VGG16
@@ -17,4 +18,5 @@ __all__ = [
     "backbone_names",
     "build_network",
     "fresh_head",
+    "looked_at",
 ]

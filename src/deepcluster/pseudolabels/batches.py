@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deepcluster.images.jitter import JITTER_NUMBERS, NONE, Jitter
 from deepcluster.images.loader import Images
 from deepcluster.pseudolabels.draw import Draws
+from deepcluster.runtime.seeds import uniforms
 from deepcluster.runtime.world import World
 
 
@@ -20,7 +22,7 @@ class Batch:
     """This process's share of one step's images, with what the network should say of them."""
 
     step: int
-    images: Tensor  # b x 3 x size x size, uint8
+    images: Tensor  # b x 3 x size x size, levels from 0 to 255
     labels: Tensor  # b, int64
     weights: Tensor  # b, float32
     total: int  # images of this step in all processes
@@ -49,12 +51,16 @@ def training_batches(
     world: World,
     workers: int,
     start: int = 0,
+    jitter: Jitter = NONE,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step `start` on; a repeated image gets another crop."""
     bounds = batch_bounds(len(draws), batch)[start:]
     mine = [_share(first, last, world) for first, last in bounds]
     crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers)
     for number, ((first, last), (pixels, numbers)) in enumerate(zip(bounds, crops, strict=True)):
+        if jitter.changes:
+            random = uniforms(seed, "jitter", epoch, numbers, JITTER_NUMBERS)
+            pixels = jitter(pixels.to(world.device, non_blocking=True), torch.from_numpy(random))
         yield Batch(
             start + number,
             pixels,

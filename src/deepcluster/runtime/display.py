@@ -125,6 +125,14 @@ class Display:
         self._seconds_left = seconds_left
         seconds = record["seconds"]
         number = f"{record['epoch'] + 1:>4}/{epochs}"
+        if "classes" in record:
+            self.say(
+                f"{number.strip()}: loss {record['loss']:.3f} of {record['ln_k']:.3f}, "
+                f"{record['accuracy']:.1%} of {record['classes']:,} classes right in training, "
+                f"{record['images_per_second']:,.0f} images a second, "
+                f"{duration(seconds_left)} left"
+            )
+            return
         sizes = f"{record['smallest']:,}..{record['largest']:,}, {record['empty']}"
         if self.console.is_terminal and self.console.width < _NARROW:
             same = "" if record["nmi_last"] is None else f", same as last {record['nmi_last']:.2f}"

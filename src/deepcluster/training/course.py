@@ -2,19 +2,19 @@
 
 A checkpoint after every epoch; and, when the run is asked to stop and every ten minutes, one
 inside the epoch, with the labels, the head, both optimizers and the step, so that a resumed run
-does not redo the epoch.
+does not redo the epoch. A head that outlives its epoch is kept after every epoch, too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD
 
 from deepcluster.networks import Network
@@ -24,6 +24,7 @@ from deepcluster.runtime.world import World
 from deepcluster.training.checkpoint import Checkpoint, Checkpoints
 from deepcluster.training.epoch import EpochProgress
 from deepcluster.training.optimizers import momenta, restore_momenta
+from deepcluster.training.schedule import epochs_that_fit, part_of_schedule
 
 
 class Course:
@@ -39,15 +40,18 @@ class Course:
         save_minutes: float = 10,
         keep: int = 2,
         minutes: float | None = None,
+        keeps_head: bool = False,
     ) -> None:
         self.folder, self.network, self.optimizer, self.world = folder, network, optimizer, world
         self.done = 0
         self.labels: NDArray[np.int64] | None = None  # of the newest clustering
         self.digest = "untrained"  # names the network's state
+        self.keeps_head = keeps_head
+        self.head_momenta: Mapping[str, Tensor] = {}  # that the head begins the next epoch with
         self._checkpoints = Checkpoints(folder.checkpoints, keep)
         self._inside: Checkpoint | None = None
         self._save_seconds = save_minutes * 60
-        self._budget_seconds = None if minutes is None else minutes * 60
+        self._minutes = minutes
         self._saved_at = time.monotonic()
 
     def take_up(self) -> str | None:
@@ -67,6 +71,9 @@ class Course:
             self._inside = found
         else:
             self.digest = found.digest
+            if self.keeps_head:
+                self.network.head = _head_of(found).to(self.world.device)
+                self.head_momenta = found.tensors["head_momentum"]
         where = f" and {found.state['step']} steps" if found.state["step"] else ""
         before = found.state["processes"]
         changed = (
@@ -99,16 +106,20 @@ class Course:
         state = found.state
         if not self.world.leads:  # each process sums its own images' losses; one was saved
             return EpochProgress(state["step"]), state["record"]
-        return EpochProgress(state["step"], state["loss_sum"], state["images"]), state["record"]
+        sums = state["loss_sum"], state["images"], state["right"]
+        return EpochProgress(state["step"], *sums), state["record"]
 
     def saved_head(self, epoch: int) -> nn.Linear | None:
         """The head that a save inside this epoch kept, if there is one."""
         if self._inside is None or self._inside.state["epoch"] != epoch:
             return None
-        weight = self._inside.tensors["head"]["weight"]
-        head = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
-        _load(head, self._inside, "head")
-        return head
+        return _head_of(self._inside)
+
+    def part_of_schedule(self, until: int) -> tuple[float, float]:
+        """From which share of the schedule to which the next epoch leads; the same for all."""
+        part = part_of_schedule(self.folder.journal(), until, self._minutes)
+        begin, end = self.world.broadcast(torch.tensor(part, dtype=torch.float64)).tolist()
+        return begin, end
 
     def save_is_due(self) -> bool:
         """Whether ten minutes have passed since the last save; then the next ten begin."""
@@ -125,13 +136,10 @@ class Course:
             "step": progress.step,
             "loss_sum": progress.loss_sum,
             "images": progress.images,
+            "right": progress.right,
             "record": record,
         }
-        head = {
-            "head": self.network.head.state_dict(),
-            "head_momentum": momenta(head_optimizer),
-        }
-        self._save(epoch, state, head)
+        self._save(epoch, state, self._head_tensors(momenta(head_optimizer)))
 
     def complete(self, epoch: int, record: dict[str, Any]) -> None:
         """Keep an epoch that is done, with its line in the journal."""
@@ -140,9 +148,13 @@ class Course:
         if self.world.leads:
             self.folder.write_assignment(epoch, self.labels)
             self.folder.record(record)
-        self.digest = self._save(self.done, {"step": 0}, {})
+        head = self._head_tensors(self.head_momenta) if self.keeps_head else {}
+        self.digest = self._save(self.done, {"step": 0}, head)
         # All processes name the state alike: an interrupted pass is taken up by all or none.
         self.digest = self.world.broadcast_bytes(self.digest.encode()).decode()
+
+    def _head_tensors(self, momentum: Mapping[str, Tensor]) -> dict[str, Mapping[str, Tensor]]:
+        return {"head": self.network.head.state_dict(), "head_momentum": momentum}
 
     def _save(self, epoch: int, state: dict[str, Any], more: dict[str, Any]) -> str:
         self._saved_at = time.monotonic()
@@ -161,10 +173,16 @@ class Course:
     def _out_of_time(self) -> bool:
         """Whether another epoch, and a closing pass, would outlast the minutes given."""
         late = False
-        if self._budget_seconds is not None and self.world.leads and self.done:
-            spent = [sum(entry["seconds"].values()) for entry in self.folder.journal()]
-            late = bool(spent) and sum(spent) + 1.5 * spent[-1] > self._budget_seconds
+        if self._minutes is not None and self.world.leads and self.done:
+            late = epochs_that_fit(self.folder.journal(), self._minutes) < 1
         return self.world.any(late)
+
+
+def _head_of(found: Checkpoint) -> nn.Linear:
+    weight = found.tensors["head"]["weight"]
+    head = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+    _load(head, found, "head")
+    return head
 
 
 def _load(module: nn.Module, found: Checkpoint, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ class EpochProgress:
     step: int = 0  # steps done
     loss_sum: float = 0.0  # over all images of those steps
     images: int = 0
+    right: int = 0  # images whose label the network said
 
     @property
     def loss(self) -> float:
@@ -48,13 +50,16 @@ def train_epoch(
     progress: EpochProgress,
     dropout_stream: tuple[int, int],
     autocast: torch.dtype | None = None,
+    smoothing: float = 0.0,
+    before_step: Callable[[int], None] = lambda step: None,
     after_step: Callable[[int], None] = lambda count: None,
     due: Callable[[], bool] = lambda: False,
     save: Callable[[EpochProgress], None] = lambda progress: None,
 ) -> EpochProgress:
     """Train on the batches and return the progress.
 
-    `save` is called when the run must stop, and when `due`.
+    `before_step` is told the number of each step, and may set its size; `after_step` how many
+    images it had. `save` is called when the run must stop, and when `due`.
 
     `dropout_stream` is (seed, epoch): dropout is a named stream too, by step and process.
     """
@@ -64,10 +69,11 @@ def train_epoch(
     saved = progress.step
     try:
         for batch in batches:
+            before_step(batch.step)
             seed = stream(dropout_stream[0], "dropout", dropout_stream[1], batch.step, world.rank)
             with _all_or_nothing(network, world), failures_named(), _seeded(seed, world.device):
-                loss, health = _step(learner, batch, optimizers, world, autocast)
-            pending.add(loss, health, batch, progress)
+                outcome = _step(learner, batch, optimizers, world, autocast, smoothing)
+            pending.add(outcome, batch, progress)
             progress.step = batch.step + 1
             if world.device.type == "cpu" or progress.step % _LOOK_EVERY == 0:
                 pending.settle(progress)
@@ -92,24 +98,32 @@ def train_epoch(
     return progress
 
 
+class _Outcome(NamedTuple):
+    """What a step leaves on the device."""
+
+    loss: Tensor  # the sum of this process's weighted losses
+    right: Tensor  # how many of this process's images got their label
+    health: Tensor  # a number that is finite as long as every process's loss is
+
+
 def _step(
     learner: nn.Module,
     batch: Batch,
     optimizers: tuple[SGD, SGD],
     world: World,
     autocast: torch.dtype | None,
-) -> tuple[Tensor, Tensor]:
-    """One step; gives the sum of this process's weighted losses, and the health of all processes.
-
-    The health is a number that is finite as long as every process's loss is.
-    """
+    smoothing: float,
+) -> _Outcome:
+    """One step of all processes."""
     device = world.device
     inputs = normalize(batch.images.to(device, non_blocking=True))
     labels = batch.labels.to(device, non_blocking=True)
     weights = batch.weights.to(device, non_blocking=True)
     with torch.autocast(device.type, autocast, enabled=autocast is not None):
         logits = learner(inputs)
-    losses = weights * F.cross_entropy(logits.float(), labels, reduction="none")
+    losses = weights * F.cross_entropy(
+        logits.float(), labels, reduction="none", label_smoothing=smoothing
+    )
     # The reducer averages over processes; shares of a batch may differ by one image.
     loss = losses.sum() * (world.size / batch.total)
     for optimizer in optimizers:
@@ -122,25 +136,30 @@ def _step(
         _refuse_nonfinite(health, batch.step)
     for optimizer in optimizers:
         optimizer.step()
-    return losses.detach().sum(), health
+    right = (logits.detach().argmax(dim=1) == labels).sum()
+    return _Outcome(losses.detach().sum(), right, health)
 
 
 class _Pending:
-    """Losses that wait on the device until the host asks for them."""
+    """Losses and counts that wait on the device until the host asks for them."""
 
     def __init__(self, device: torch.device) -> None:
         self._sum = torch.zeros((), dtype=torch.float64, device=device)
         self._health = torch.zeros((), dtype=torch.float64, device=device)
+        self._right = torch.zeros((), dtype=torch.int64, device=device)
 
-    def add(self, loss: Tensor, health: Tensor, batch: Batch, progress: EpochProgress) -> None:
-        self._sum += loss
-        self._health += health
+    def add(self, outcome: _Outcome, batch: Batch, progress: EpochProgress) -> None:
+        self._sum += outcome.loss
+        self._health += outcome.health
+        self._right += outcome.right
         progress.images += len(batch.labels)
 
     def settle(self, progress: EpochProgress) -> None:
         _refuse_nonfinite(self._sum + self._health, progress.step - 1)
         progress.loss_sum += float(self._sum)
+        progress.right += int(self._right)
         self._sum.zero_()
+        self._right.zero_()
 
 
 def _refuse_nonfinite(loss: Tensor, step: int) -> None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 from torch.optim import SGD
 
 from deepcluster.networks import Network
+from deepcluster.training.schedule import Schedule, step_factor
 
 
 @dataclass(frozen=True)
 class Optimization:
-    """Stochastic gradient descent as in the paper: constant step, momentum, weight decay."""
+    """Stochastic gradient descent; the defaults are the paper's: constant step, a head an epoch."""
 
     step: float = 0.05
-    """Step size (learning rate), constant."""
+    """Step size (learning rate); with a schedule, its largest."""
+
+    schedule: Schedule = "constant"
+    """constant (the paper), or cosine: the step falls to zero over the epochs or minutes given."""
+
+    warmup: float = 0.0
+    """Epochs over which the step rises from zero, before all else."""
 
     momentum: float = 0.9
     """Momentum of the trunk's optimizer."""
@@ -29,6 +37,16 @@ class Optimization:
 
     head_momentum: float = 0.0
     """Momentum of the head's optimizer; the head lives one epoch."""
+
+    head_step: float = 1.0
+    """Step of the head's optimizer, as a multiple of the trunk's."""
+
+    head: Literal["fresh", "matched"] = "fresh"
+    """What follows a clustering: a fresh head (the paper), or the last one, its rows and their \
+    momentum moved to the clusters that hold most of the same images."""
+
+    smoothing: float = 0.0
+    """Share of the label that is spread over all clusters (label smoothing)."""
 
     def for_trunk(self, network: Network) -> SGD:
         """The optimizer of the trunk; it lives as long as the run."""
@@ -43,10 +61,25 @@ class Optimization:
         """The optimizer of the head; as fresh as the head itself."""
         return SGD(
             network.head.parameters(),
-            lr=self.step,
+            lr=self.step * self.head_step,
             momentum=self.head_momentum,
             weight_decay=self.weight_decay,
         )
+
+    def set_step(self, trunk: SGD, head: SGD, epochs_done: float, share_of_schedule: float) -> None:
+        """Give both optimizers the step size of this moment of the run.
+
+        Args:
+            trunk: The optimizer of the trunk.
+            head: The optimizer of the head.
+            epochs_done: With the part of the one under way.
+            share_of_schedule: How much of the schedule is behind, from 0 to 1.
+        """
+        size = self.step * step_factor(
+            self.schedule, self.warmup, epochs_done=epochs_done, share=share_of_schedule
+        )
+        trunk.param_groups[0]["lr"] = size
+        head.param_groups[0]["lr"] = size * self.head_step
 
 
 def momenta(optimizer: SGD) -> dict[str, Tensor]:
