@@ -18,6 +18,7 @@ VERBS = {
     "train": "learn features and groups from a folder of images; the same command continues",
     "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
     "pack": "decode images once into a store that train reads",
+    "evaluate": "how good a network is: linear probes, nearest neighbours, agreement with labels",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -80,6 +81,7 @@ def _carry_out(words: list[str]) -> int:
         "train": _train,
         "check": _check,
         "pack": _pack,
+        "evaluate": _evaluate,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -104,6 +106,16 @@ def _pack(words: list[str]) -> int:
     from deepcluster.pack_command import pack
 
     return pack(words)
+
+
+def _evaluate(words: list[str]) -> int:
+    from deepcluster.evaluation.subject import UNTRAINED, trained_run
+
+    if words and not words[0].startswith("-") and words[0] not in UNTRAINED:
+        trained_run(words[0])
+    from deepcluster.evaluate_command import evaluate
+
+    return evaluate(words)
 
 
 def _quick_check(words: list[str]) -> None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deepcluster.images.crops import RESIZED, RandomView
 from deepcluster.images.loader import Images
 from deepcluster.pseudolabels.draw import Draws
 from deepcluster.runtime.world import World
@@ -49,11 +50,12 @@ def training_batches(
     world: World,
     workers: int,
     start: int = 0,
+    view: RandomView = RESIZED,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step `start` on; a repeated image gets another crop."""
     bounds = batch_bounds(len(draws), batch)[start:]
     mine = [_share(first, last, world) for first, last in bounds]
-    crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers)
+    crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers, view=view)
     for number, ((first, last), (pixels, numbers)) in enumerate(zip(bounds, crops, strict=True)):
         yield Batch(
             start + number,
