@@ -36,17 +36,17 @@ def rows_and_classes(
 def fitted(
     rows: Tensor, labels: Tensor, candidates: list[Candidate], epochs: int, batch: int = 50
 ) -> LinearReadout:
-    readout = LinearReadout(len(candidates), int(labels.max()) + 1, rows.shape[1], CPU)
-    optimizer = StackedSGD(readout.parameters, candidates, momentum=0.9)
+    readout = LinearReadout(1, len(candidates), int(labels.max()) + 1, rows.shape[1], CPU)
+    optimizer = StackedSGD(readout.parameters, [candidates], momentum=0.9)
     steps = len(rows) // batch
     for epoch in range(epochs):
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(epoch))
-        batches = [({"x": rows[part]}, labels[part], batch) for part in order.split(batch)]
+        batches = [(rows[None, part], labels[part], batch) for part in order.split(batch)]
 
         def factor_at(step: int, epoch: int = epoch) -> float:
             return step_factor("cosine", (epoch + step / steps) / epochs)
 
-        fit_epoch({"x": readout}, {"x": optimizer}, batches, Bench(), factor_at)
+        fit_epoch(readout, optimizer, batches, Bench(), factor_at)
     return readout
 
 
@@ -56,7 +56,7 @@ def test_a_probe_is_as_good_as_scikit_learns_logistic_regression(decay: float):
     test, truth = rows_and_classes(4000, seed=1)
     readout = fitted(rows, labels, [Candidate(1.0, decay)], epochs=60)
     with torch.no_grad():
-        guesses = readout.scores(test)[:, 0].argmax(dim=1)
+        guesses = readout.scores(test[None])[0, :, 0].argmax(dim=1)
     ours = float((guesses == truth).float().mean())
     reference = LogisticRegression(C=1 / (decay * len(rows)), max_iter=2000, tol=1e-8)
     reference.fit(rows.numpy(), labels.numpy())
@@ -64,7 +64,7 @@ def test_a_probe_is_as_good_as_scikit_learns_logistic_regression(decay: float):
     assert 0.4 < theirs < 0.95  # else there would be nothing to compare
     assert abs(ours - theirs) < 0.01
     if decay >= 1e-3:  # so convex that the weights themselves must agree
-        weights = readout.weight[0].detach().numpy()
+        weights = readout.weight[0, 0].detach().numpy()
         assert np.abs(weights - reference.coef_).max() < 0.05 * np.abs(reference.coef_).max()
 
 
@@ -75,8 +75,8 @@ def test_candidates_trained_together_are_those_trained_alone():
     for place, candidate in enumerate(candidates):
         alone = fitted(rows, labels, [candidate], epochs=3)
         for ours, theirs in zip(together.parameters, alone.parameters, strict=True):
-            assert torch.allclose(ours[place], theirs[0], rtol=1e-4, atol=1e-5)
-    weights = together.weight.detach()
+            assert torch.allclose(ours[0, place], theirs[0, 0], rtol=1e-4, atol=1e-5)
+    weights = together.weight[0].detach()
     assert (weights[0] - weights[1]).abs().max() > 1e-3  # they do differ
     assert (weights[0] - weights[2]).abs().max() > 1e-3
 
@@ -84,21 +84,21 @@ def test_candidates_trained_together_are_those_trained_alone():
 def test_a_step_is_torchs_own():
     rows, labels = rows_and_classes(64)
     candidate = Candidate(0.7, 0.03)
-    readout = LinearReadout(1, 5, 20, CPU)
-    ours = StackedSGD(readout.parameters, [candidate], momentum=0.9)
+    readout = LinearReadout(1, 1, 5, 20, CPU)
+    ours = StackedSGD(readout.parameters, [[candidate]], momentum=0.9)
     weight = torch.zeros(5, 20, requires_grad=True)
     bias = torch.zeros(5, requires_grad=True)
     theirs = torch.optim.SGD(
         [{"params": [weight], "weight_decay": 0.03}, {"params": [bias]}], lr=0.7, momentum=0.9
     )
     for _ in range(5):
-        loss_of(readout.scores(rows), labels, len(rows)).backward()
+        loss_of(readout.scores(rows[None]), labels, len(rows)).backward()
         ours.step(1.0, World())
         theirs.zero_grad()
         F.cross_entropy(F.linear(rows, weight, bias), labels).backward()
         theirs.step()
-    assert torch.allclose(readout.weight[0], weight, atol=1e-6)
-    assert torch.allclose(readout.bias[0], bias, atol=1e-6)
+    assert torch.allclose(readout.weight[0, 0], weight, atol=1e-6)
+    assert torch.allclose(readout.bias[0, 0], bias, atol=1e-6)
 
 
 def test_schedules():

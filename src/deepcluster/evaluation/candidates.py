@@ -1,7 +1,7 @@
 """Many classifiers trained at once: one for each candidate step size and weight decay.
 
-Every tensor has the candidates along its first axis, so that all of them are one product, and
-losses are added up, so that no candidate's gradient sees another.
+Every tensor has layers and candidates along its first axes, so that all of them are one product,
+and losses are added up, so that no classifier's gradient sees another.
 """
 
 from __future__ import annotations
@@ -33,24 +33,30 @@ def grid(steps: Sequence[float], decays: Sequence[float]) -> list[Candidate]:
 
 
 class Readout(Protocol):
-    """Classifiers of the same features, one for each candidate."""
+    """Classifiers of the same classes: one for each layer and candidate."""
 
     @property
     def parameters(self) -> list[Tensor]:
-        """What is learnt, candidates along the first axis; of two axes are the biases."""
+        """What is learnt, layers x candidates x ...; of three axes are the biases."""
         ...
 
     def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
-        """B x candidates x classes; where a seed is given, with dropout, if there is any."""
+        """Layers x B x candidates x classes, from layers x B x width.
+
+        Where a seed is given, with dropout, if there is any.
+        """
         ...
 
 
 class LinearReadout:
     """A weight for each number and class, and a bias for each class; all zero at first."""
 
-    def __init__(self, candidates: int, classes: int, width: int, device: torch.device) -> None:
-        self.weight = torch.zeros(candidates, classes, width, device=device, requires_grad=True)
-        self.bias = torch.zeros(candidates, classes, device=device, requires_grad=True)
+    def __init__(
+        self, layers: int, candidates: int, classes: int, width: int, device: torch.device
+    ) -> None:
+        shape = (layers, candidates, classes)
+        self.weight = torch.zeros(*shape, width, device=device, requires_grad=True)
+        self.bias = torch.zeros(*shape, device=device, requires_grad=True)
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -58,21 +64,26 @@ class LinearReadout:
         return [self.weight, self.bias]
 
     def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
-        """B x candidates x classes, in one product for all candidates."""
-        every = F.linear(features, self.weight.flatten(0, 1), self.bias.flatten())
-        return every.unflatten(1, self.bias.shape)
+        """Layers x B x candidates x classes, in one product for all of them."""
+        bias = self.bias.flatten(1)[:, None]
+        every = torch.baddbmm(bias, features, self.weight.flatten(1, 2).transpose(1, 2))
+        return every.unflatten(2, self.bias.shape[1:])
 
 
 class StackedSGD:
-    """Stochastic gradient descent with momentum, each candidate with its own step and decay."""
+    """Stochastic gradient descent with momentum; every candidate has its own step and decay."""
 
     def __init__(
-        self, parameters: list[Tensor], candidates: Sequence[Candidate], momentum: float
+        self,
+        parameters: list[Tensor],
+        candidates: Sequence[Sequence[Candidate]],
+        momentum: float,
     ) -> None:
+        """Of each layer its candidates, as many as any other layer has."""
         self.parameters, self.momentum = parameters, momentum
         device = parameters[0].device
-        self._steps = torch.tensor([candidate.step for candidate in candidates], device=device)
-        self._decays = torch.tensor([candidate.decay for candidate in candidates], device=device)
+        every = torch.tensor(candidates, device=device)  # layers x candidates x 2
+        self._steps, self._decays = every[..., 0], every[..., 1]
         self._velocities = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
@@ -81,18 +92,18 @@ class StackedSGD:
         for parameter, velocity in zip(self.parameters, self._velocities, strict=True):
             assert parameter.grad is not None
             gradient = world.sum(parameter.grad)
-            along_first = (-1, *[1] * (parameter.ndim - 1))
-            if parameter.ndim > 2:  # biases are not decayed
-                gradient.addcmul_(parameter, self._decays.view(along_first))
-            velocity.mul_(self.momentum).add_(gradient)
-            parameter.addcmul_(velocity, (self._steps * factor).view(along_first), value=-1)
+            along_first = (*self._steps.shape, *[1] * (parameter.ndim - 2))
+            torch.add(gradient, velocity, alpha=self.momentum, out=velocity)
+            if parameter.ndim > 3:  # biases are not decayed
+                velocity.addcmul_(parameter, self._decays.view(along_first))
+            parameter.addcmul_(velocity, (self._steps * -factor).view(along_first))
             parameter.grad = None
 
 
 def loss_of(scores: Tensor, classes: Tensor, total: int) -> Tensor:
-    """The cross-entropy of each candidate over `total` images, added up over the candidates."""
-    labels = classes[:, None].expand(scores.shape[:2])
-    return F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten(), reduction="sum") / total
+    """The cross-entropy over `total` images, added up over layers and candidates."""
+    labels = classes[:, None].expand(scores.shape[:3])
+    return F.cross_entropy(scores.flatten(0, 2).float(), labels.flatten(), reduction="sum") / total
 
 
 def step_factor(schedule: Schedule, progress: float) -> float:

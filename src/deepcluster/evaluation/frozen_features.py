@@ -18,7 +18,9 @@ Scaling = Literal["layer", "feature", "none"]
 
 
 class FrozenFeatures:
-    """B x width for each layer. Nothing of the network changes, batch norm included.
+    """Layers x B x width; the widest layer sets the width, the others are filled up with zeros.
+
+    Nothing of the network changes, batch norm included.
 
     `scaling` "layer" subtracts the mean over training images and divides all numbers of a layer by
     one number, so that rows are about 1 long: another origin and unit for the same linear
@@ -37,15 +39,21 @@ class FrozenFeatures:
         self.network, self.bench, self.scaling = network, bench, scaling
         self.widths: dict[str, int] = {}
         self._read = read
-        self._origin: dict[str, Tensor] = {}
-        self._unit: dict[str, Tensor] = {}
+        self._unit = self._shift = torch.empty(0)  # layers x 1 x width
 
-    def __call__(self, pixels: Tensor) -> dict[str, Tensor]:
+    @property
+    def width(self) -> int:
+        """Of the widest layer."""
+        return max(self.widths.values())
+
+    def __call__(self, pixels: Tensor) -> Tensor:
         """The features of uint8 crops, float32."""
-        return {
-            name: (rows - self._origin[name]) * self._unit[name]
-            for name, rows in self._raw(pixels).items()
-        }
+        every = torch.zeros(
+            len(self.widths), len(pixels), self.width, device=self.bench.world.device
+        )
+        for place, rows in zip(every, self._raw(pixels).values(), strict=True):
+            place[:, : rows.shape[1]] = rows
+        return torch.addcmul(self._shift, every, self._unit)
 
     def measure(self, images: Images, ids: Sequence[int]) -> None:
         """Find origin and unit from the centre crops of these images, over all processes."""
@@ -65,10 +73,14 @@ class FrozenFeatures:
                 sums[name] += rows.sum(dim=0, dtype=torch.float64)
                 squares[name] += rows.double().square().sum(dim=0)
             interruption.raise_if_asked()
-        for name in sums:
+        shape = (len(self.widths), 1, self.width)
+        self._unit, self._shift = (torch.zeros(shape, device=world.device) for _ in range(2))
+        for place, name in enumerate(sums):
             mean = world.sum(sums[name]) / len(ids)
             variance = (world.sum(squares[name]) / len(ids) - mean.square()).clamp_min(0)
-            self._origin[name], self._unit[name] = _scales(mean, variance, self.scaling)
+            origin, unit = _scales(mean, variance, self.scaling)
+            self._unit[place, 0, : len(unit)] = unit
+            self._shift[place, 0, : len(unit)] = -origin * unit
 
     def _raw(self, pixels: Tensor) -> dict[str, Tensor]:
         device, autocast = self.bench.world.device, self.bench.autocast
@@ -79,15 +91,15 @@ class FrozenFeatures:
             frozen(self.network),
             torch.autocast(device.type, autocast, enabled=autocast is not None),
         ):
-            return {name: rows.float() for name, rows in self._read(inputs).items()}
+            return self._read(inputs)
 
 
 def _scales(mean: Tensor, variance: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor]:
     """What to subtract and what to multiply by; a number that never varies stays at zero."""
     if scaling == "none":
-        return torch.zeros_like(mean).float(), torch.ones_like(mean).float()
+        return torch.zeros_like(mean), torch.ones_like(mean)
     if scaling == "layer":
-        return mean.float(), variance.sum().clamp_min(1e-30).rsqrt().expand_as(mean).float()
+        return mean, variance.sum().clamp_min(1e-30).rsqrt().expand_as(mean)
     # Numbers that hardly vary must not be blown up to the size of the others.
     least = 1e-6 * variance.mean() + 1e-30
-    return mean.float(), ((variance + least) * len(mean)).rsqrt().float()
+    return mean, ((variance + least) * len(mean)).rsqrt()

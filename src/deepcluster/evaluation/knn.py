@@ -64,16 +64,19 @@ class KNearest:
         classes = torch.from_numpy(train.classes).to(world.device)
         share = world.share(len(test))
         truth = torch.from_numpy(test.classes[share.start : share.stop]).to(world.device)
-        counted = {k: Counted(1, world.device) for k in neighbours}
+        counted = {k: Counted(1, 1, world.device) for k in neighbours}
         for start in range(0, len(queries), _QUERIES):
             part = slice(start, start + _QUERIES)
             found = nearest(queries[part], rows, max(neighbours))
             for k, counts in counted.items():
                 votes = self._votes(found.distance[:, :k], classes[found.index[:, :k]], train)
-                counts.add(votes[:, None], truth[part])
+                counts.add(votes[None, :, None], truth[part])
         accuracies = {k: counts.over(world) for k, counts in counted.items()}
         return KNearestResult(
-            [Vote(k, accuracy.top1[0], accuracy.top5[0]) for k, accuracy in accuracies.items()],
+            [
+                Vote(k, accuracy.top1[0][0], accuracy.top5[0][0])
+                for k, accuracy in accuracies.items()
+            ],
             width=rows.shape[1],
             whitening=whose,
             rows=len(rows),

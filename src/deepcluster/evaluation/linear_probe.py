@@ -34,8 +34,9 @@ class LinearProbe(Probe):
             found = network.activations(images, names)
             return {name: pooled(maps) for name, maps in found.items()}
 
-        def new_readout(_name: str, candidates: int, width: int) -> LinearReadout:
-            return LinearReadout(candidates, len(train.names), width, bench.world.device)
+        def new_readout(candidates: int, width: int) -> LinearReadout:
+            classes = len(train.names)
+            return LinearReadout(len(names), candidates, classes, width, bench.world.device)
 
         features = FrozenFeatures(network, read, bench, self.scaling)
         return probed(self, features, new_readout, train, test)

@@ -8,7 +8,7 @@ only looked at.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +33,7 @@ from deepcluster.evaluation.labelled_images import (
     refuse_different_classes,
     split,
 )
-from deepcluster.images.crops import SHIFTED, TEN
+from deepcluster.images.crops import CENTRE, SHIFTED, TEN, Place
 from deepcluster.pseudolabels import Draws, training_batches
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import UsageError
@@ -42,8 +42,8 @@ from deepcluster.runtime.seeds import generator, stream
 
 _MEASURED = 4096  # training images that origin and unit of the features are found from
 
-NewReadout = Callable[[str, int, int], Readout]
-"""A readout for a layer's name, the number of candidates and the width of its features."""
+NewReadout = Callable[[int, int], Readout]
+"""A readout for a number of candidates and the width of the features."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Probe:
     batch: int = 256
     """Images per step."""
 
-    steps: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
+    steps: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
     """Candidate step sizes (learning rates), for features of unit length."""
 
-    decays: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
+    decays: tuple[float, ...] = (1e-6, 1e-4)
     """Candidate weight decays."""
 
     momentum: float = 0.9
@@ -145,7 +145,7 @@ class _Seen:
     """The test figures of all candidates after an epoch."""
 
     epoch: int
-    accuracy: dict[str, Accuracy]
+    accuracy: Accuracy
 
 
 def probed(
@@ -164,54 +164,50 @@ def probed(
     begun = time.monotonic()
     features.measure(train.images, _spread(kept, _MEASURED))
     engine = _Engine(settings, features, train, test, seconds)
-    readouts = {
-        name: new_readout(name, len(candidates), width) for name, width in features.widths.items()
-    }
-    seen = engine.learn(readouts, dict.fromkeys(readouts, candidates), kept)
-    by_held = engine.accuracy(readouts, train, held)
-    chosen = {name: best(by_held[name].top1) for name in readouts}
+    names = list(features.widths)
+    readout = new_readout(len(candidates), features.width)
+    seen = engine.learn(readout, [candidates] * len(names), kept)
+    by_held = engine.accuracy(readout, train, held)
+    chosen = [best(top1) for top1 in by_held.top1]
     trained_on = kept
-    places = dict(chosen)  # of the chosen candidate in its readout
+    places = chosen  # of the chosen candidates in the readout
     if settings.retrain:
-        readouts = {name: new_readout(name, 1, width) for name, width in features.widths.items()}
-        own = {name: [candidates[choice]] for name, choice in chosen.items()}
+        readout = new_readout(1, features.width)
         trained_on = np.arange(len(train))
-        seen = engine.learn(readouts, own, trained_on)
-        places = dict.fromkeys(readouts, 0)
-    ten = engine.ten_crops(readouts, places) if settings.ten_crops else {}
+        seen = engine.learn(readout, [[candidates[choice]] for choice in chosen], trained_on)
+        places = [0] * len(names)
+    ten = engine.ten_crops(readout, places) if settings.ten_crops else None
     seconds["all"] = round(time.monotonic() - begun, 3)
     layers = [
         _layer_result(
-            settings,
+            candidates,
             name,
             features.widths[name],
-            chosen[name],
-            places[name],
-            by_held[name],
-            seen,
-            ten.get(name),
+            chosen[layer],
+            by_held.top1[layer],
+            [(entry.epoch, _pair(entry.accuracy, layer, places[layer])) for entry in seen],
+            None if ten is None else _pair(ten, layer, 0),
         )
-        for name in readouts
+        for layer, name in enumerate(names)
     ]
     return ProbeResult(layers, len(trained_on), len(held), len(test), seconds)
 
 
 def fit_epoch(
-    readouts: dict[str, Readout],
-    optimizers: dict[str, StackedSGD],
-    batches: Iterable[tuple[dict[str, Tensor], Tensor, int]],
+    readout: Readout,
+    optimizer: StackedSGD,
+    batches: Iterable[tuple[Tensor, Tensor, int]],
     bench: Bench,
     factor_at: Callable[[int], float],
     dropout_seed_at: Callable[[int], int | None] = lambda step: None,
 ) -> None:
-    """One step for every batch: features by layer, classes, and images over all processes."""
+    """One step for every batch: features, classes, and images over all processes."""
     device, autocast = bench.world.device, bench.autocast
     for step, (features, classes, total) in enumerate(batches):
-        for name, readout in readouts.items():
-            with torch.autocast(device.type, autocast, enabled=autocast is not None):
-                scores = readout.scores(features[name], dropout_seed_at(step))
-            loss_of(scores, classes, total).backward()
-            optimizers[name].step(factor_at(step), bench.world)
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            scores = readout.scores(features, dropout_seed_at(step))
+        loss_of(scores, classes, total).backward()
+        optimizer.step(factor_at(step), bench.world)
         if bench.world.any(interruption.asked() is not None):  # all stop after the same step
             raise Interrupted(interruption.asked() or interruption.TERMINATED)
 
@@ -232,16 +228,13 @@ class _Engine:
 
     def learn(
         self,
-        readouts: dict[str, Readout],
-        candidates: dict[str, list[Candidate]],
+        readout: Readout,
+        candidates: Sequence[Sequence[Candidate]],
         ids: NDArray[np.int64],
     ) -> list[_Seen]:
-        """Train all readouts on these images; gives the test figures on the way, the last too."""
+        """Train the readout on these images; gives the test figures on the way, the last too."""
         settings, bench, world = self.settings, self.bench, self.bench.world
-        optimizers = {
-            name: StackedSGD(readout.parameters, candidates[name], settings.momentum)
-            for name, readout in readouts.items()
-        }
+        optimizer = StackedSGD(readout.parameters, candidates, settings.momentum)
         seen: list[_Seen] = []
         for epoch in range(settings.epochs):
             order = generator(settings.seed, "probe-order", epoch)
@@ -257,7 +250,7 @@ class _Engine:
                     draws: Draws = draws,
                     epoch: int = epoch,
                     advance: Callable[[int], None] = phase.advance,
-                ) -> Iterable[tuple[dict[str, Tensor], Tensor, int]]:
+                ) -> Iterable[tuple[Tensor, Tensor, int]]:
                     for batch in training_batches(
                         self.train.images,
                         self.train.classes,
@@ -280,65 +273,67 @@ class _Engine:
                 def dropout_seed_at(step: int, epoch: int = epoch) -> int:
                     return stream(settings.seed, "probe-dropout", epoch, step, world.rank)
 
-                fit_epoch(readouts, optimizers, batches(), bench, factor_at, dropout_seed_at)
+                fit_epoch(readout, optimizer, batches(), bench, factor_at, dropout_seed_at)
             is_last = epoch + 1 == settings.epochs
             if is_last or (epoch + 1) % settings.watch == 0:
                 everything = np.arange(len(self.test))
-                seen.append(_Seen(epoch + 1, self.accuracy(readouts, self.test, everything)))
+                seen.append(_Seen(epoch + 1, self.accuracy(readout, self.test, everything)))
         return seen
 
     def accuracy(
-        self, readouts: dict[str, Readout], labelled: LabelledImages, ids: NDArray[np.int64]
-    ) -> dict[str, Accuracy]:
+        self, readout: Readout, labelled: LabelledImages, ids: NDArray[np.int64]
+    ) -> Accuracy:
         """The accuracy of every candidate on the centre crops of these images."""
+        layers, candidates = readout.parameters[0].shape[:2]
+        counted = Counted(layers, candidates, self.bench.world.device)
+        for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, "testing"):
+            counted.add(scores, classes)
+        return counted.over(self.bench.world)
+
+    def ten_crops(self, readout: Readout, places: list[int]) -> Accuracy:
+        """The accuracy of the chosen candidates by their mean probabilities over ten crops."""
+        device = self.bench.world.device
+        mine = len(self.bench.world.share(len(self.test)))
+        shape = (len(places), mine, 1, len(self.test.names))
+        total = torch.zeros(shape, device=device)
+        truth = torch.zeros(mine, dtype=torch.int64, device=device)
+        chosen = torch.tensor(places, device=device)[:, None, None, None]
+        ids = np.arange(len(self.test))
+        for number, place in enumerate(TEN, 1):
+            title = f"crop {number} of 10"
+            for scores, classes, rows in self._looked(readout, self.test, ids, place, title):
+                where = chosen.expand(-1, scores.shape[1], 1, scores.shape[3])
+                total[:, rows] += scores.gather(2, where).float().softmax(dim=3)
+                truth[rows] = classes
+        counted = Counted(len(places), 1, device)
+        counted.add(total, truth)
+        return counted.over(self.bench.world)
+
+    def _looked(
+        self,
+        readout: Readout,
+        labelled: LabelledImages,
+        ids: NDArray[np.int64],
+        place: Place,
+        title: str,
+    ) -> Iterator[tuple[Tensor, Tensor, slice]]:
+        """This process's share of the images in batches: scores, classes and which rows."""
         world, bench = self.bench.world, self.bench
-        counted = {
-            name: Counted(len(readout.parameters[0]), world.device)
-            for name, readout in readouts.items()
-        }
-        mine = ids[world.share(len(ids)).start : world.share(len(ids)).stop]
+        share = world.share(len(ids))
+        mine = ids[share.start : share.stop]
         done = 0
-        with bench.display.phase("testing", len(mine), self.seconds, "test") as phase:
-            crops = labelled.images.seen(mine.tolist(), bench.look_batch, bench.workers)
+        with bench.display.phase(title, len(mine), self.seconds, "test") as phase:
+            crops = labelled.images.seen(
+                mine.tolist(), bench.look_batch, bench.workers, place=place
+            )
             for pixels in crops:
-                classes = self._classes(labelled, mine[done : done + len(pixels)])
-                for name, rows in self.features(pixels).items():
-                    counted[name].add(self._scores(readouts[name], rows), classes)
+                rows = slice(done, done + len(pixels))
+                classes = torch.from_numpy(labelled.classes[mine[rows]]).to(world.device)
+                yield self._scores(readout, self.features(pixels)), classes, rows
                 done += len(pixels)
                 phase.advance(len(pixels))
                 if world.size == 1:
                     interruption.raise_if_asked()
-        return {name: counts.over(world) for name, counts in counted.items()}
-
-    def ten_crops(
-        self, readouts: dict[str, Readout], places: dict[str, int]
-    ) -> dict[str, Accuracy]:
-        """The accuracy of the chosen candidates by their mean probabilities over ten crops."""
-        world, bench, test = self.bench.world, self.bench, self.test
-        share = world.share(len(test))
-        ids = np.arange(share.start, share.stop)
-        shape = (len(ids), 1, len(test.names))
-        total = {name: torch.zeros(shape, device=world.device) for name in readouts}
-        with bench.display.phase("ten crops", 10 * len(ids), self.seconds, "test") as phase:
-            for place in TEN:
-                done = 0
-                for pixels in test.images.seen(share, bench.look_batch, bench.workers, place=place):
-                    rows = slice(done, done + len(pixels))
-                    for name, features in self.features(pixels).items():
-                        scores = self._scores(readouts[name], features)
-                        chosen = scores[:, places[name] : places[name] + 1]
-                        total[name][rows] += chosen.float().softmax(dim=2)
-                    done += len(pixels)
-                    phase.advance(len(pixels))
-                    if world.size == 1:
-                        interruption.raise_if_asked()
-        classes = self._classes(test, ids)
-        found = {}
-        for name, probabilities in total.items():
-            counts = Counted(1, world.device)
-            counts.add(probabilities, classes)
-            found[name] = counts.over(world)
-        return found
 
     @torch.no_grad()
     def _scores(self, readout: Readout, rows: Tensor) -> Tensor:
@@ -346,40 +341,41 @@ class _Engine:
         with torch.autocast(device.type, autocast, enabled=autocast is not None):
             return readout.scores(rows)
 
-    def _classes(self, labelled: LabelledImages, ids: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(labelled.classes[ids]).to(self.bench.world.device)
+
+def _pair(accuracy: Accuracy, layer: int, place: int) -> tuple[float, float]:
+    """Top-1 and top-5 of one candidate."""
+    return accuracy.top1[layer][place], accuracy.top5[layer][place]
 
 
 def _layer_result(
-    settings: Probe,
+    candidates: Sequence[Candidate],
     name: str,
     width: int,
     choice: int,
-    place: int,
-    by_held: Accuracy,
-    seen: Sequence[_Seen],
-    ten: Accuracy | None,
+    by_held: Sequence[float],
+    seen: Sequence[tuple[int, tuple[float, float]]],
+    ten: tuple[float, float] | None,
 ) -> LayerResult:
-    candidates = grid(settings.steps, settings.decays)
-    chosen, last = candidates[choice], seen[-1].accuracy[name]
-    on_test = [entry.accuracy[name].top1[place] for entry in seen]
-    edges = (min(settings.steps), max(settings.steps))
+    chosen = candidates[choice]
+    _, (top1, top5) = seen[-1]
+    best_epoch, (best_top1, _) = seen[best(on_test for _, (on_test, _) in seen)]
+    steps = {candidate.step for candidate in candidates}
     return LayerResult(
         layer=name,
         width=width,
-        top1=last.top1[place],
-        top5=last.top5[place],
+        top1=top1,
+        top5=top5,
         step=chosen.step,
         decay=chosen.decay,
-        held_out_top1=by_held.top1[choice],
-        is_at_edge=len(settings.steps) > 1 and chosen.step in edges,
-        best_on_test_top1=max(on_test),
-        best_on_test_epoch=seen[best(on_test)].epoch,
-        ten_crops_top1=None if ten is None else ten.top1[0],
-        ten_crops_top5=None if ten is None else ten.top5[0],
+        held_out_top1=by_held[choice],
+        is_at_edge=len(steps) > 1 and chosen.step in (min(steps), max(steps)),
+        best_on_test_top1=best_top1,
+        best_on_test_epoch=best_epoch,
+        ten_crops_top1=None if ten is None else ten[0],
+        ten_crops_top5=None if ten is None else ten[1],
         candidates=[
-            {"step": candidate.step, "decay": candidate.decay, "held_out_top1": top1}
-            for candidate, top1 in zip(candidates, by_held.top1, strict=True)
+            {"step": candidate.step, "decay": candidate.decay, "held_out_top1": held}
+            for candidate, held in zip(candidates, by_held, strict=True)
         ],
     )
 
