@@ -63,6 +63,12 @@ def test_linear_probes_of_a_run(place: Path):
         assert len(line) <= 100
 
 
+def test_fc6_to_fc8_of_a_run(place: Path):
+    output, record = evaluated(place, f"mine mlp --data data {PROBE} --hidden 8 --workers 1")
+    assert "mine: fc6 to fc8 on data/train" in output
+    assert [layer["layer"] for layer in record["result"]["layers"]] == ["fc8"]
+
+
 def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
     output, record = evaluated(place, "runs/mine knn --data data --workers 1")
     assert "not asked of 200 neighbours" in output

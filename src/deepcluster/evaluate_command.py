@@ -25,6 +25,7 @@ from deepcluster.evaluation.group_agreement import own_agreement, predicted_agre
 from deepcluster.evaluation.knn import KNearest
 from deepcluster.evaluation.labelled_images import LabelledImages, opened, splits
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
+from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.flags import Count, refuse_unknown, shown_as
@@ -88,6 +89,13 @@ class Linear(Common):
 
 
 @dataclass(frozen=True)
+class Mlp(Common):
+    """fc6 to fc8 learnt anew on the frozen convolutions."""
+
+    settings: Annotated[MLPProbe, tyro.conf.arg(name="")] = field(default_factory=MLPProbe)
+
+
+@dataclass(frozen=True)
 class Nearest(Common):
     """The vote of the nearest training images, by cosine; nothing is learnt."""
 
@@ -104,9 +112,12 @@ class Agreement(Common):
 
 PROTOCOLS: dict[str, type[Common]] = {
     "linear": Linear,
+    "mlp": Mlp,
     "knn": Nearest,
     "agreement": Agreement,
 }
+
+_titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
 
 _HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
 
@@ -115,6 +126,7 @@ random-sobel: the network untrained (of the shape of --like RUN). DIR holds trai
 test/), each with one folder per class.
 
   linear     a linear classifier on each frozen layer
+  mlp        fc6 to fc8 learnt anew on the frozen convolutions
   knn        the vote of the nearest training images
   agreement  the run's groups beside the folders; of its own images if --data is not given
 
@@ -145,7 +157,7 @@ def evaluate(words: list[str]) -> int:
         Display(speaks=world.leads).shown() as display,
     ):
         bench = _bench(asked, world, display)
-        carry_out = {Linear: _linear, Nearest: _nearest, Agreement: _agreement}[kind]
+        carry_out = {Linear: _probe, Mlp: _probe, Nearest: _nearest, Agreement: _agreement}[kind]
         about = carry_out(asked, name, folder, bench)  # type: ignore[operator]
         if world.leads:
             _write(asked, name, protocol, folder, about, bench)
@@ -170,14 +182,17 @@ def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) ->
     return untrained(shape, seed)
 
 
-def _linear(asked: Linear, name: str, folder: RunFolder | None, bench: Bench) -> dict[str, Any]:
+def _probe(
+    asked: Linear | Mlp, name: str, folder: RunFolder | None, bench: Bench
+) -> dict[str, Any]:
     asked.settings.validate()
     places = splits(asked.data, asked.train, asked.test)
     subject = subject_of(asked, name, folder, asked.settings.seed).on(bench.world)
-    chosen_layers(subject.network, asked.settings.layers)  # before images are read
+    if isinstance(asked.settings, LinearProbe):
+        chosen_layers(subject.network, asked.settings.layers)  # before images are read
     train, test = _opened(asked, places, subject, bench)
     result = asked.settings(subject.network, train, test, bench)
-    _show(probe_table(result, f"{name}: linear probes on {train.place}"), bench.display)
+    _show(probe_table(result, f"{name}: {_titles[type(asked)]} on {train.place}"), bench.display)
     for layer in result.layers:
         if layer.is_at_edge:
             bench.display.say(f"{layer.layer}: the best step {layer.step:g} ends the grid; --steps")
