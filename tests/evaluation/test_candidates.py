@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -107,3 +111,65 @@ def test_schedules():
     assert step_factor("cosine", 1) == pytest.approx(0)
     assert [step_factor("steps", at) for at in (0, 0.4, 0.7)] == pytest.approx([1, 0.1, 0.01])
     assert step_factor("constant", 0.9) == 1
+
+
+def test_low_precision_weights_are_copies_of_full_ones():
+    rows, labels = rows_and_classes(64)
+    readout = LinearReadout(1, 1, 5, 20, CPU, torch.bfloat16)
+    optimizer = StackedSGD(readout.parameters, [[Candidate(1e-4, 0.0)]], momentum=0.0)
+    for _ in range(2000):  # steps so small that bfloat16 alone would lose most of them
+        loss_of(readout.scores(rows[None]), labels, len(rows)).backward()
+        optimizer.step(1.0, World())
+    full = LinearReadout(1, 1, 5, 20, CPU)
+    optimizer = StackedSGD(full.parameters, [[Candidate(1e-4, 0.0)]], momentum=0.0)
+    for _ in range(2000):
+        loss_of(full.scores(rows[None]), labels, len(rows)).backward()
+        optimizer.step(1.0, World())
+    error = (readout.weight.float() - full.weight).abs().max()
+    assert error < 0.03 * full.weight.abs().max()
+
+
+CHECK = """
+import torch
+from deepcluster.evaluation.candidates import move
+from deepcluster.evaluation.sgd_kernel import move_by_kernel
+device, source = torch.device("{device}"), torch.Generator().manual_seed(0)
+for low in (torch.float32, torch.bfloat16):
+    shape = (2, 3, 5, 1100)
+    weight, velocity = (torch.randn(shape, generator=source).to(device) for _ in range(2))
+    gradient = torch.randn(shape, generator=source).to(device, low)
+    steps, decays = (torch.rand(2, 3, generator=source).to(device) for _ in range(2))
+    results = []
+    for how in (move, move_by_kernel):
+        own, speed = weight.clone(), velocity.clone()
+        copy = own if low == torch.float32 else torch.empty(shape, dtype=low, device=device)
+        how(own, speed, gradient, steps, decays, 0.9, copy)
+        results.append((own, speed, copy))
+    for ours, theirs in zip(*results):
+        assert ours.dtype == theirs.dtype
+        near = 1e-2 if ours.dtype == torch.bfloat16 else 1e-5
+        assert torch.allclose(ours.float(), theirs.float(), rtol=near, atol=1e-5)
+    assert not torch.equal(results[0][0], weight)
+print("equal")
+"""
+
+
+def agrees(device: str, **environment: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CHECK.format(device=device)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout.strip() == "equal", result.stderr
+
+
+def test_the_kernel_agrees_with_the_plain_version_under_the_interpreter():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    agrees("cpu", TRITON_INTERPRET="1")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_kernel_agrees_with_the_plain_version_on_a_gpu():
+    agrees("cuda")

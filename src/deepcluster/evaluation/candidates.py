@@ -7,7 +7,8 @@ and losses are added up, so that no classifier's gradient sees another.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Literal, NamedTuple, Protocol
 
@@ -52,11 +53,18 @@ class LinearReadout:
     """A weight for each number and class, and a bias for each class; all zero at first."""
 
     def __init__(
-        self, layers: int, candidates: int, classes: int, width: int, device: torch.device
+        self,
+        layers: int,
+        candidates: int,
+        classes: int,
+        width: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        self._shape = (candidates, classes)
         shape = (layers, candidates, classes)
-        self.weight = torch.zeros(*shape, width, device=device, requires_grad=True)
-        self.bias = torch.zeros(*shape, device=device, requires_grad=True)
+        self.weight = torch.zeros(*shape, width, device=device, dtype=dtype, requires_grad=True)
+        self.bias = torch.zeros(*shape, device=device, dtype=dtype, requires_grad=True)
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -65,13 +73,17 @@ class LinearReadout:
 
     def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
         """Layers x B x candidates x classes, in one product for all of them."""
-        bias = self.bias.flatten(1)[:, None]
-        every = torch.baddbmm(bias, features, self.weight.flatten(1, 2).transpose(1, 2))
-        return every.unflatten(2, self.bias.shape[1:])
+        # The weights first, so that their gradient comes in their own layout.
+        weight, bias = self.weight.flatten(1, 2), self.bias.flatten(1)[..., None]
+        every = torch.baddbmm(bias, weight, features.to(weight.dtype).transpose(1, 2))
+        return every.unflatten(1, self._shape).permute(0, 3, 1, 2)
 
 
 class StackedSGD:
-    """Stochastic gradient descent with momentum; every candidate has its own step and decay."""
+    """Stochastic gradient descent with momentum; every candidate has its own step and decay.
+
+    Parameters of lower precision are copies of weights that are kept here in float32.
+    """
 
     def __init__(
         self,
@@ -84,20 +96,57 @@ class StackedSGD:
         device = parameters[0].device
         every = torch.tensor(candidates, device=device)  # layers x candidates x 2
         self._steps, self._decays = every[..., 0], every[..., 1]
-        self._velocities = [torch.zeros_like(parameter) for parameter in parameters]
+        self._weights = [parameter.detach().float() for parameter in parameters]
+        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+        self._move = chosen_move(device)
 
     @torch.no_grad()
     def step(self, factor: float, world: World) -> None:
         """Move every candidate by its gradient, summed over all processes, and forget it."""
-        for parameter, velocity in zip(self.parameters, self._velocities, strict=True):
+        steps = self._steps * factor
+        nothing = torch.zeros_like(self._decays)
+        for parameter, weight, velocity in zip(
+            self.parameters, self._weights, self._velocities, strict=True
+        ):
             assert parameter.grad is not None
             gradient = world.sum(parameter.grad)
-            along_first = (*self._steps.shape, *[1] * (parameter.ndim - 2))
-            torch.add(gradient, velocity, alpha=self.momentum, out=velocity)
-            if parameter.ndim > 3:  # biases are not decayed
-                velocity.addcmul_(parameter, self._decays.view(along_first))
-            parameter.addcmul_(velocity, (self._steps * -factor).view(along_first))
+            decays = self._decays if parameter.ndim > 3 else nothing  # biases are not decayed
+            self._move(weight, velocity, gradient, steps, decays, self.momentum, parameter)
             parameter.grad = None
+
+
+Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float, Tensor], None]
+
+
+def chosen_move(device: torch.device) -> Move:
+    """The kernel where there is a GPU with Triton (else the crops have said so), or `move`."""
+    if device.type == "cuda":
+        with suppress(ImportError):
+            from deepcluster.evaluation.sgd_kernel import move_by_kernel
+
+            return move_by_kernel
+    return move
+
+
+def move(
+    weight: Tensor,
+    velocity: Tensor,
+    gradient: Tensor,
+    steps: Tensor,
+    decays: Tensor,
+    momentum: float,
+    copy: Tensor,
+) -> None:
+    """One step of torch's SGD in place, with a step and a decay for each candidate.
+
+    `copy` gets the new weights, where it is not the weights themselves.
+    """
+    along_first = (*steps.shape, *[1] * (weight.ndim - 2))
+    torch.add(gradient, velocity, alpha=momentum, out=velocity)
+    velocity.addcmul_(weight, decays.view(along_first))
+    weight.addcmul_(velocity, steps.view(along_first), value=-1)
+    if copy.data_ptr() != weight.data_ptr():
+        copy.copy_(weight)
 
 
 def loss_of(scores: Tensor, classes: Tensor, total: int) -> Tensor:

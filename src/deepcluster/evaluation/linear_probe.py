@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from deepcluster.evaluation.bench import Bench
@@ -35,8 +36,14 @@ class LinearProbe(Probe):
             return {name: pooled(maps) for name, maps in found.items()}
 
         def new_readout(candidates: int, width: int) -> LinearReadout:
-            classes = len(train.names)
-            return LinearReadout(len(names), candidates, classes, width, bench.world.device)
+            return LinearReadout(
+                len(names),
+                candidates,
+                len(train.names),
+                width,
+                bench.world.device,
+                bench.autocast or torch.float32,
+            )
 
         features = FrozenFeatures(network, read, bench, self.scaling)
         return probed(self, features, new_readout, train, test)
