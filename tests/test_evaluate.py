@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +106,52 @@ def test_baselines(place: Path):
     assert [layer["width"] for layer in backbone["result"]["layers"]] == [9216, 512]
 
 
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(place: Path):
+    words = f"evaluate mine linear --data data {PROBE} --ten-crops --device cpu --workers 1"
+    records = []
+    for processes, out in ((1, "one"), (2, "two")):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        launcher = f"--nproc-per-node {processes} --master-addr 127.0.0.1 --master-port {port}"
+        every = f"-m torch.distributed.run {launcher} -m deepcluster {words} --out {out}"
+        subprocess.run(
+            [sys.executable, *every.split()],
+            cwd=place,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
+        (written,) = (place / out).glob("*.json")
+        record = json.loads(written.read_text())
+        record["result"].pop("seconds")
+        records.append(record)
+    assert records[0] == records[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_cleanly(place: Path):
+    words = "evaluate mine linear --data data --epochs 9999 --device cpu --workers 1 --out never"
+    work = subprocess.Popen(
+        [sys.executable, "-m", "deepcluster", *words.split()],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert work.stdout is not None
+    while "candidates" not in work.stdout.readline():
+        pass
+    time.sleep(1)
+    work.send_signal(signal.SIGINT)
+    output, _ = work.communicate(timeout=60)
+    assert work.returncode == 130
+    assert output.splitlines()[-1] == (
+        "deepcluster: stopped; what was saved is whole, and the same command begins anew"
+    )
+    assert not (place / "never").exists()
+
+
 def test_an_untrained_run_and_the_random_baseline_are_one_network(place: Path):
     """`random` with the run's seed is what the run began from."""
     import torch
@@ -124,6 +174,9 @@ def test_bad_words(place: Path):
     refused(place, "mine linear", 2, "which images?", "--data")
     refused(place, "mine linear --data nowhere", 2, "nowhere")
     refused(place, "mine linear --data data/train", 2, "no folder train")
+    same = "mine linear --train data/val --test data/val"
+    refused(place, same, 2, "data/val cannot be both")
+    refused(place, "mine linear data", 2, "data: not understood")
     refused(place, "min linear --data data", 2, "there is no run min", "mine")
     refused(place, "data linear --data data", 2, "data is no run folder")
     refused(place, "supervised linear --data data", 2, "supervised", "--labels folders")

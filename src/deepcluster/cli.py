@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = error.exit_code
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
-            _complain("stopped; what was saved is whole, and the same command continues")
+            again = "begins anew" if words[:1] == ["evaluate"] else "continues"
+            _complain(f"stopped; what was saved is whole, and the same command {again}")
         code = stop.exit_code
     except KeyboardInterrupt:
         _complain("stopped at once; the last checkpoint is whole, and the same command continues")

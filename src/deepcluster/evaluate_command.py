@@ -195,7 +195,10 @@ def _probe(
     _show(probe_table(result, f"{name}: {_titles[type(asked)]} on {train.place}"), bench.display)
     for layer in result.layers:
         if layer.is_at_edge:
-            bench.display.say(f"{layer.layer}: the best step {layer.step:g} ends the grid; --steps")
+            bench.display.say(
+                f"{layer.layer}: the best step, {layer.step:g}, is the last of those tried; others "
+                "(--steps) may do better"
+            )
     return _about(subject, asked.settings, result, train, test)
 
 

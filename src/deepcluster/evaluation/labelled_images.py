@@ -95,6 +95,8 @@ def splits(data: Path | None, train: Path | None, test: Path | None) -> tuple[Pa
         )
     for place in (train, test):
         quick_check(place)
+    if train.resolve() == test.resolve():
+        raise UsageError(f"{train} cannot be both the training and the test images")
     return train, test
 
 
