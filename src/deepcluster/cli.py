@@ -18,6 +18,7 @@ VERBS = {
     "train": "learn features and groups from a folder of images; the same command continues",
     "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
     "pack": "decode images once into a store that train reads",
+    "evaluate": "how good a network is: linear probes, nearest neighbours, agreement with labels",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = error.exit_code
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
-            _complain("stopped; what was saved is whole, and the same command continues")
+            again = "begins anew" if words[:1] == ["evaluate"] else "continues"
+            _complain(f"stopped; what was saved is whole, and the same command {again}")
         code = stop.exit_code
     except KeyboardInterrupt:
         _complain("stopped at once; the last checkpoint is whole, and the same command continues")
@@ -80,6 +82,7 @@ def _carry_out(words: list[str]) -> int:
         "train": _train,
         "check": _check,
         "pack": _pack,
+        "evaluate": _evaluate,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -104,6 +107,16 @@ def _pack(words: list[str]) -> int:
     from deepcluster.pack_command import pack
 
     return pack(words)
+
+
+def _evaluate(words: list[str]) -> int:
+    from deepcluster.evaluation.subject import UNTRAINED, trained_run
+
+    if words and not words[0].startswith("-") and words[0] not in UNTRAINED:
+        trained_run(words[0])
+    from deepcluster.evaluate_command import evaluate
+
+    return evaluate(words)
 
 
 def _quick_check(words: list[str]) -> None:

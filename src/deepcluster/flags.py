@@ -68,6 +68,8 @@ def _one_sentence(complaint: str, verb: str) -> str:
             return line.removeprefix("Error parsing ") + f"; see deepcluster {verb} --help"
         if line.startswith("Unrecognized options: "):
             extra = line.removeprefix("Unrecognized options: ")
+            if verb.startswith("evaluate"):
+                return f"{extra}: not understood; see deepcluster {verb} --help"
             return f"{extra}: not understood; give one IMAGES (a pattern of shards needs quotes)"
     if any(line.startswith("STORE") for line in lines):
         return "which store? deepcluster pack IMAGES STORE, where STORE is a folder to be made"

@@ -9,7 +9,18 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from deepcluster.images.crops import NUMBERS, CropRange, learn, look, normalize, random_box
+from deepcluster.images.crops import (
+    NUMBERS,
+    SHIFT_NUMBERS,
+    TEN,
+    CropRange,
+    learn,
+    look,
+    normalize,
+    random_box,
+    shift,
+    shifted_boxes,
+)
 from deepcluster.runtime.seeds import uniforms
 
 Picture = Callable[..., Image.Image]
@@ -120,3 +131,48 @@ def test_normalize_gives_imagenet_units() -> None:
     result = normalize(batch)
     assert result.dtype == torch.float32
     torch.testing.assert_close(result, expected)
+
+
+def scattered(width: int, height: int) -> tuple[Image.Image, torch.Tensor]:
+    """Noise, which no crop but the right one resembles, and its pixels (3 x height x width)."""
+    pixels = np.random.default_rng(7).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels), torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def test_ten_crops_by_hand():
+    # The short side is 256 already, so that nothing is resized and crops are slices.
+    image, pixels = scattered(300, 256)
+    corners = [(0, 0), (76, 0), (0, 32), (76, 32), (38, 16)]  # left and top
+    slices = [pixels[:, top : top + 224, left : left + 224] for left, top in corners]
+    expected = [*slices, *(part.flip(2) for part in slices)]
+    for place, part in zip(TEN, expected, strict=True):
+        assert torch.equal(look(image, 224, place), part), place
+
+
+def test_ten_crops_are_torchvisions():
+    image, pixels = scattered(256, 290)
+    theirs = functional.ten_crop(pixels, [224, 224])
+    # torchvision flips the whole image first, which exchanges its left and right corners.
+    for place, number in zip(TEN, (0, 1, 2, 3, 4, 6, 5, 8, 7, 9), strict=True):
+        assert torch.equal(look(image, 224, place), theirs[number])
+
+
+def test_a_shifted_crop_is_a_window_of_the_centred_square():
+    image, pixels = scattered(300, 256)
+    square = pixels[:, :, 22 : 22 + 256]
+    for across, down in ((0.0, 0.0), (0.999999, 0.5), (0.4, 0.999999)):
+        left, top = int(across * 33), int(down * 33)
+        window = square[:, top : top + 224, left : left + 224]
+        assert torch.equal(shift(image, 224, [across, down, 0.7]), window)
+        assert torch.equal(shift(image, 224, [across, down, 0.2]), window.flip(2))
+
+
+def test_shifted_crops_take_every_place_equally_often():
+    numbers = uniforms(0, "shift", 0, np.arange(20_000), SHIFT_NUMBERS)
+    sides = np.full(len(numbers), 146)
+    boxes = shifted_boxes(sides, sides, 128, numbers)  # 146 is 128 * 256 / 224
+    for first in (boxes[:, 0], boxes[:, 1]):
+        places, counts = np.unique(first, return_counts=True)
+        assert places.tolist() == list(range(19))
+        assert counts.min() > 0.85 * len(numbers) / 19
+    assert np.array_equal(boxes[:, 2:] - boxes[:, :2], np.full((len(numbers), 2), 128))

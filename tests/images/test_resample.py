@@ -15,9 +15,9 @@ from torchvision.transforms.v2 import functional as reference
 from deepcluster.images.crops import (
     NUMBERS,
     CropRange,
-    centre_boxes,
     learn,
     look,
+    placed_boxes,
     random_box,
     random_boxes,
 )
@@ -71,7 +71,7 @@ def test_random_crops_are_those_of_the_plain_path(channels, size):
 def test_centre_crops_are_those_of_the_plain_path(channels, size):
     images = pictures(SIZES, channels)
     pixels, starts, sides = flattened(images)
-    boxes = torch.from_numpy(centre_boxes(*sides.numpy().T, size)).float()
+    boxes = torch.from_numpy(placed_boxes(*sides.numpy().T, size)).float()
     whole = torch.cat([torch.zeros_like(sides), sides], dim=1)
     crops = Crops(starts, sides, boxes, whole, torch.zeros(len(images), dtype=torch.bool))
     got = resample_plainly(pixels, crops, size, channels)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from deepcluster.images.crops import PAPER, CropRange
+from deepcluster.images.crops import PAPER, SHIFTED, TEN, CropRange
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
@@ -48,6 +48,25 @@ def test_a_colour_store_that_shrinks_nothing_gives_the_plain_paths_crops(folder,
         strict=True,
     ):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("live", ["device", "host"])
+def test_a_probes_crops_made_on_the_device_are_those_of_the_threads(store, live):
+    threads = StoredImages(store, 64)
+    device = DeviceImages(store, 64, torch.device("cpu"), live)
+    some = [4, 0, 17, 9]
+    for place in TEN:
+        (one,) = threads.seen(some, 8, 2, place=place)
+        (other,) = device.seen(some, 8, 2, place=place)
+        assert (one.int() - other.int()).abs().max() <= 1
+    drawn = zip(
+        threads.drawn(BATCHES, IMAGE_OF_DRAW, 3, 4, 2, view=SHIFTED),
+        device.drawn(BATCHES, IMAGE_OF_DRAW, 3, 4, 2, view=SHIFTED),
+        strict=True,
+    )
+    for (one, draws), (other, same) in drawn:
+        assert np.array_equal(draws, same)
+        assert not len(draws) or (one.int() - other.int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize("live", ["device", "host"])

@@ -1,5 +1,7 @@
 """An image to a square of pixels: the steady view for clustering, the random one for learning.
 
+A probe learns from a third one, shifted: a window of one scale at a random place.
+
 Pillow resizes, in fixed point: a crop has the same bytes on every machine. (Resizing with torch
 is about a third faster here, but differs between processors, and cannot cut while it resizes,
 which makes very long images dangerous.)
@@ -8,8 +10,9 @@ which makes very long images dangerous.)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +23,9 @@ from torch import Tensor
 TRIES = 10
 NUMBERS = 2 * TRIES + 3
 """How many uniform numbers one random crop is made from."""
+
+SHIFT_NUMBERS = 3
+"""How many uniform numbers one shifted crop is made from."""
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -46,16 +52,48 @@ PAPER = CropRange()
 """Those of torchvision's RandomResizedCrop, which the authors used."""
 
 
-def look(image: Image.Image, size: int) -> Tensor:
+class Place(NamedTuple):
+    """Where in the image a steady view lies."""
+
+    across: float = 0.5
+    """0 is the left edge, 1 the right one."""
+    down: float = 0.5
+    """0 is the top, 1 the bottom."""
+    flipped: bool = False
+    """Whether left and right are exchanged."""
+
+
+CENTRE = Place()
+TEN = tuple(
+    Place(across, down, flipped)
+    for flipped in (False, True)
+    for across, down in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.5))
+)
+"""Four corners and the centre, and the same five flipped."""
+
+
+def look(image: Image.Image, size: int, place: Place = CENTRE) -> Tensor:
     """The centre of the image as uint8, 3 x size x size: the view that is clustered.
 
     The short side becomes 256/224 of `size`, then the middle is cut out (256 and 224 in the
-    paper's implementation). Both in one step: a 1 x 20000 image never becomes 256 x 5120000.
+    paper's implementation), or what lies at another place. Both in one step: a 1 x 20000 image
+    never becomes 256 x 5120000.
     """
     width, height = (np.array([side]) for side in image.size)
-    left, top, right, bottom = centre_boxes(width, height, size)[0].tolist()
-    box = (left, top, right, bottom)
-    return _pixels(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+    return _cut(image, size, placed_boxes(width, height, size, place), place.flipped)
+
+
+def shift(image: Image.Image, size: int, numbers: Sequence[float] | NDArray[np.float64]) -> Tensor:
+    """A window at a random place, all of one scale, flipped half of the time; as uint8.
+
+    Args:
+        image: What the window is cut from: its centred square, at the scale of `look`.
+        size: The side of the result.
+        numbers: `SHIFT_NUMBERS` of them in [0, 1); they alone decide where it is.
+    """
+    width, height = (np.array([side]) for side in image.size)
+    row = np.asarray(numbers)[None]
+    return _cut(image, size, shifted_boxes(width, height, size, row), bool(numbers[-1] < 0.5))
 
 
 def learn(
@@ -79,15 +117,39 @@ def learn(
     return _pixels(view)
 
 
-def centre_boxes(
-    widths: NDArray[np.int64], heights: NDArray[np.int64], size: int
+def placed_boxes(
+    widths: NDArray[np.int64], heights: NDArray[np.int64], size: int, place: Place = CENTRE
 ) -> NDArray[np.float64]:
     """Left, top, right and bottom of the part that `look` shows, for each image."""
+    sides, new, _ = _resized(widths, heights, size)
+    first = np.rint((new - size) * np.array([[place.across], [place.down]]))
+    return _boxes(first, size, sides / new)
+
+
+def shifted_boxes(
+    widths: NDArray[np.int64],
+    heights: NDArray[np.int64],
+    size: int,
+    numbers: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Left, top, right and bottom of the part that `shift` shows, for each row of numbers."""
+    sides, new, short = _resized(widths, heights, size)
+    first = np.rint((new - short) / 2) + np.floor(numbers[:, :2].T * (short - size + 1))
+    return _boxes(first, size, sides / new)
+
+
+def _resized(
+    widths: NDArray[np.int64], heights: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """The sides (2 x n), the sides once the short one is 256/224 of `size`, and that short one."""
     short = round(size * 256 / 224)
     sides = np.stack([widths, heights])
-    new = short * sides // sides.min(axis=0)
-    first = np.rint((new - size) / 2)
-    scale = sides / new
+    return sides, short * sides // sides.min(axis=0), short
+
+
+def _boxes(
+    first: NDArray[np.float64], size: int, scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
     return np.concatenate([first * scale, (first + size) * scale]).T
 
 
@@ -143,6 +205,40 @@ def random_box(
     return left, top, left + across, top + down
 
 
+@dataclass(frozen=True)
+class RandomView:
+    """A kind of random crop: one image at a time, and many at once."""
+
+    purpose: str
+    """Names the stream of its numbers."""
+    numbers: int
+    """How many it takes; the last one decides about the flip."""
+    cut: Callable[[Image.Image, int, Sequence[float] | NDArray[np.float64]], Tensor]
+    """The crop of one image."""
+    boxes: Callable[
+        [NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float64]],
+        NDArray[np.float64] | NDArray[np.int64],
+    ]
+    """Which part it shows, for many images."""
+    is_cut_first: bool
+    """Whether the part is cut out before it is resized: the filter then sees nothing beyond."""
+
+
+def resized(within: CropRange = PAPER) -> RandomView:
+    """What the network learns from."""
+    return RandomView(
+        "crop",
+        NUMBERS,
+        lambda image, size, numbers: learn(image, size, numbers, within),
+        lambda wide, high, _, numbers: random_boxes(wide, high, numbers, within),
+        True,
+    )
+
+
+SHIFTED = RandomView("shift", SHIFT_NUMBERS, shift, shifted_boxes, False)
+"""What a probe learns from."""
+
+
 def normalize(batch: Tensor) -> Tensor:
     """The batch, levels from 0 to 255, as float32 with ImageNet's mean 0 and deviation 1.
 
@@ -156,6 +252,13 @@ def normalize(batch: Tensor) -> Tensor:
     mean = torch.tensor(MEAN, device=batch.device).view(-1, 1, 1) * 255
     deviation = torch.tensor(DEVIATION, device=batch.device).view(-1, 1, 1) * 255
     return batch.to(torch.float32, copy=True).sub_(mean).div_(deviation)
+
+
+def _cut(image: Image.Image, size: int, boxes: NDArray[np.float64], flipped: bool) -> Tensor:
+    left, top, right, bottom = boxes[0].tolist()
+    box = (left, top, right, bottom)
+    view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return _pixels(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flipped else view)
 
 
 def _pixels(image: Image.Image) -> Tensor:

@@ -162,6 +162,11 @@ class Index:
             return None
         return np.unique(names.to_pylist(), return_inverse=True)[1].astype(np.int64)
 
+    @cached_property
+    def classes(self) -> list[str] | None:
+        """The names of the classes, by number; None where there are no labels."""
+        return None if self.labels is None else np.unique(self.usable["label"].to_pylist()).tolist()
+
     @property
     def unusable(self) -> list[tuple[str, str]]:
         """The path of every file that is no usable image, and the reason."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from deepcluster.images.crops import NUMBERS, PAPER, CropRange, learn, look
+from deepcluster.images.crops import CENTRE, PAPER, CropRange, Place, RandomView, look, resized
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
@@ -25,7 +25,8 @@ from deepcluster.runtime.seeds import uniforms
 _PIECE = 16
 """Images that one thread decodes at a time: small, so that the first batch is there soon."""
 
-_Numbers = NDArray[np.float64]
+_Crops = Callable[[int, Image.Image], Tensor]
+"""The crop of an image, given its row in the batch."""
 
 
 class _Piece(NamedTuple):
@@ -33,7 +34,7 @@ class _Piece(NamedTuple):
     """The whole batch, of which this piece fills the rows from `first` on."""
     first: int
     ids: Sequence[int]
-    numbers: _Numbers | None
+    crops: _Crops
     is_last: bool
 
 
@@ -58,7 +59,14 @@ class Images:
         """Every image's path relative to the root, as text that any file can hold."""
         return [encoded(path) for path in self._paths]
 
-    def seen(self, ids: range, batch: int, workers: int, start: int = 0) -> Iterator[Tensor]:
+    def seen(
+        self,
+        ids: Sequence[int],
+        batch: int,
+        workers: int,
+        start: int = 0,
+        place: Place = CENTRE,
+    ) -> Iterator[Tensor]:
         """The centre crops of the images, uint8, in the order of the ids.
 
         Args:
@@ -66,10 +74,15 @@ class Images:
             batch: How many at a time; the last batch may be smaller.
             workers: How many threads decode, at least one.
             start: How many of the ids to leave out because they were seen before.
+            place: Where the crop lies, if not in the centre.
         """
         left = ids[start:]
         parts = (left[first : first + batch] for first in range(0, len(left), batch))
-        return self._cropped(((part, None) for part in parts), batch, workers)
+
+        def crop(_row: int, image: Image.Image) -> Tensor:
+            return look(image, self.size, place)
+
+        return self._cropped(((part, crop) for part in parts), batch, workers)
 
     def drawn(
         self,
@@ -78,6 +91,7 @@ class Images:
         seed: int,
         epoch: int,
         workers: int,
+        view: RandomView | None = None,
     ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """The random crops, uint8, of each batch of draws, and the draws.
 
@@ -90,19 +104,23 @@ class Images:
             seed: The run's.
             epoch: The run's.
             workers: How many threads decode, at least one.
+            view: The kind of crop; without one, what the network learns from.
         """
-        wanted = (
-            (image_of_draw[draws].tolist(), uniforms(seed, "crop", epoch, draws, NUMBERS))
-            for draws in batches
-        )
+        view = view or resized(self.crops)
+
+        def crops_of(draws: NDArray[np.int64]) -> _Crops:
+            numbers = uniforms(seed, view.purpose, epoch, draws, view.numbers)
+            return lambda row, image: view.cut(image, self.size, numbers[row].tolist())
+
+        wanted = ((image_of_draw[draws].tolist(), crops_of(draws)) for draws in batches)
         largest = max(map(len, batches), default=0)
         with closing(self._cropped(wanted, largest, workers)) as crops:
             yield from zip(crops, batches, strict=True)
 
     def _cropped(
-        self, batches: Iterable[tuple[Sequence[int], _Numbers | None]], largest: int, workers: int
+        self, batches: Iterable[tuple[Sequence[int], _Crops]], largest: int, workers: int
     ) -> Generator[Tensor, None, None]:
-        """The crops of each batch; those without numbers are cut from the centre."""
+        """The crops of each batch."""
         ahead = 2 * -(-largest // _PIECE) + 2 * workers
         with closing(in_order(self._fill, self._pieces(batches), workers, ahead)) as pieces:
             for piece in pieces:
@@ -125,19 +143,13 @@ class Images:
         # numpy writes in this thread alone; torch would start a team of threads for each copy.
         rows = piece.batch.numpy()
         for row, one in enumerate(piece.ids, piece.first):
-            image = self.picture(one)
-            crop = (
-                look(image, self.size)
-                if piece.numbers is None
-                else learn(image, self.size, piece.numbers[row].tolist(), self.crops)
-            )
-            rows[row] = crop.numpy()
+            rows[row] = piece.crops(row, self.picture(one)).numpy()
         return piece
 
-    def _pieces(self, batches: Iterable[tuple[Sequence[int], _Numbers | None]]) -> Iterator[_Piece]:
-        for ids, numbers in batches:
+    def _pieces(self, batches: Iterable[tuple[Sequence[int], _Crops]]) -> Iterator[_Piece]:
+        for ids, crops in batches:
             shape = (len(ids), self.channels, self.size, self.size)
             batch = torch.empty(shape, dtype=torch.uint8)
             for first in range(0, max(1, len(ids)), _PIECE):  # an empty batch has one empty piece
                 last = first + _PIECE
-                yield _Piece(batch, first, ids[first:last], numbers, last >= len(ids))
+                yield _Piece(batch, first, ids[first:last], crops, last >= len(ids))

@@ -11,7 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deepcluster.images.crops import NUMBERS, PAPER, CropRange, centre_boxes, random_boxes
+from deepcluster.images.crops import (
+    CENTRE,
+    PAPER,
+    CropRange,
+    Place,
+    RandomView,
+    placed_boxes,
+    resized,
+)
 from deepcluster.images.resample import Crops, resample
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -45,11 +53,19 @@ class DeviceImages(StoredImages):
         self.live = live
         self._pixels = _sent(store.pixels, device) if live == "device" else None
 
-    def seen(self, ids: range, batch: int, workers: int, start: int = 0) -> Iterator[Tensor]:
+    def seen(
+        self,
+        ids: Sequence[int],
+        batch: int,
+        workers: int,
+        start: int = 0,
+        place: Place = CENTRE,
+    ) -> Iterator[Tensor]:
         """The centre crops of the images, uint8, on the GPU, in the order of the ids."""
         left = np.asarray(ids[start:], dtype=np.int64)
         parts = [left[first : first + batch] for first in range(0, len(left), batch)]
-        for crops, _ in self._cut(parts, ((self._centres(some), some) for some in parts), workers):
+        what = ((self._placed(some, place), some) for some in parts)
+        for crops, _ in self._cut(parts, what, workers):
             yield crops
 
     def drawn(
@@ -59,10 +75,11 @@ class DeviceImages(StoredImages):
         seed: int,
         epoch: int,
         workers: int,
+        view: RandomView | None = None,
     ) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """The random crops, uint8, on the GPU, of each batch of draws, and the draws."""
         ids = [image_of_draw[draws] for draws in batches]
-        boxes = self._random(batches, image_of_draw, seed, epoch)
+        boxes = self._random(batches, image_of_draw, seed, epoch, view or resized(self.crops))
         yield from self._cut(ids, boxes, workers)
 
     def _random(
@@ -71,26 +88,30 @@ class DeviceImages(StoredImages):
         image_of_draw: NDArray[np.int64],
         seed: int,
         epoch: int,
+        view: RandomView,
     ) -> Iterator[tuple[Crops, NDArray[np.int64]]]:
         """What to cut for each batch; computed for many at once."""
         for together in _gathered(batches, _DRAWS):
             draws = np.concatenate(together)
             ids = image_of_draw[draws]
-            numbers = uniforms(seed, "crop", epoch, draws, NUMBERS)
-            widths, heights = self.store.widths[ids], self.store.heights[ids]
-            boxes = random_boxes(widths, heights, numbers, self.crops)
-            all_crops = self._sent_crops(ids, boxes, boxes, numbers[:, -1] < 0.5)
+            numbers = uniforms(seed, view.purpose, epoch, draws, view.numbers)
+            boxes = view.boxes(self.store.widths[ids], self.store.heights[ids], self.size, numbers)
+            limits = boxes.astype(np.int64) if view.is_cut_first else self._wholes(ids)
+            all_crops = self._sent_crops(ids, boxes, limits, numbers[:, -1] < 0.5)
             first = 0
             for part in together:
                 yield all_crops.rows(slice(first, first + len(part))), part
                 first += len(part)
 
-    def _centres(self, ids: NDArray[np.int64]) -> Crops:
+    def _placed(self, ids: NDArray[np.int64], place: Place) -> Crops:
+        boxes = placed_boxes(self.store.widths[ids], self.store.heights[ids], self.size, place)
+        return self._sent_crops(ids, boxes, self._wholes(ids), np.full(len(ids), place.flipped))
+
+    def _wholes(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Left, top, right and bottom of each image itself."""
         widths, heights = self.store.widths[ids], self.store.heights[ids]
-        boxes = centre_boxes(widths, heights, self.size)
         nothing = np.zeros_like(widths)
-        whole = np.stack([nothing, nothing, widths, heights], axis=1)
-        return self._sent_crops(ids, boxes, whole, nothing > 0)
+        return np.stack([nothing, nothing, widths, heights], axis=1)
 
     def _sent_crops(
         self,

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deepcluster.images.crops import RandomView
 from deepcluster.images.jitter import JITTER_NUMBERS, NONE, Jitter
 from deepcluster.images.loader import Images
 from deepcluster.pseudolabels.draw import Draws
@@ -52,11 +53,12 @@ def training_batches(
     workers: int,
     start: int = 0,
     jitter: Jitter = NONE,
+    view: RandomView | None = None,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step `start` on; a repeated image gets another crop."""
     bounds = batch_bounds(len(draws), batch)[start:]
     mine = [_share(first, last, world) for first, last in bounds]
-    crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers)
+    crops = images.drawn(mine, draws.images, seed=seed, epoch=epoch, workers=workers, view=view)
     for number, ((first, last), (pixels, numbers)) in enumerate(zip(bounds, crops, strict=True)):
         if jitter.changes:
             random = uniforms(seed, "jitter", epoch, numbers, JITTER_NUMBERS)

@@ -1,0 +1,388 @@
+"""The verb evaluate: how good a network is, by one of the protocols."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from rich.table import Table
+
+import deepcluster
+from deepcluster import flags
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
+from deepcluster.evaluation.group_agreement import own_agreement, predicted_agreement
+from deepcluster.evaluation.knn import KNearest
+from deepcluster.evaluation.labelled_images import LabelledImages, opened, splits
+from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
+from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.probe import ProbeResult
+from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
+from deepcluster.flags import Count, refuse_unknown, shown_as
+from deepcluster.images.source import quick_check
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World, joined
+
+Folder = Annotated[Path | None, shown_as("DIR")]
+Name = Annotated[str | None, shown_as("NAME")]
+
+
+@dataclass(frozen=True)
+class Common:
+    """Flags of every protocol."""
+
+    data: Folder = None
+    """Folder with train/ and val/ (or test/), each with one folder per class."""
+
+    train: Folder = None
+    """Training images, if not data/train: folder, list, shards or store."""
+
+    test: Folder = None
+    """Test images, if not data/val."""
+
+    out: Folder = None
+    """Where the result is written; RUN/evaluations, or evaluations for random, if not given."""
+
+    stores: Path = Path("evaluations/stores")
+    """Where images are kept decoded for the next evaluation."""
+
+    like: Name = None
+    """The run whose architecture random has."""
+
+    arch: Name = None
+    """Architecture of random: alexnet (default), vgg16, or a torchvision network."""
+
+    input_size: Count = None
+    """Side of the images that random sees (default 224)."""
+
+    width: Count = None
+    """Width of fc6 and fc7 of random (default 4096)."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of products; auto is bfloat16 on a GPU."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+    workers: Count = None
+    """Threads that crop images; one for each core if not given."""
+
+
+@dataclass(frozen=True)
+class Linear(Common):
+    """A linear classifier on each frozen layer, all layers and candidates learnt together."""
+
+    settings: Annotated[LinearProbe, tyro.conf.arg(name="")] = field(default_factory=LinearProbe)
+
+
+@dataclass(frozen=True)
+class Mlp(Common):
+    """fc6 to fc8 learnt anew on the frozen convolutions."""
+
+    settings: Annotated[MLPProbe, tyro.conf.arg(name="")] = field(default_factory=MLPProbe)
+
+
+@dataclass(frozen=True)
+class Nearest(Common):
+    """The vote of the nearest training images, by cosine; nothing is learnt."""
+
+    settings: Annotated[KNearest, tyro.conf.arg(name="")] = field(default_factory=KNearest)
+
+    seed: int = 0
+    """Of random: names its weights."""
+
+
+@dataclass(frozen=True)
+class Agreement(Common):
+    """How well a run's groups agree with the folders of its own images, or of others (--data)."""
+
+
+PROTOCOLS: dict[str, type[Common]] = {
+    "linear": Linear,
+    "mlp": Mlp,
+    "knn": Nearest,
+    "agreement": Agreement,
+}
+
+_titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
+
+_HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
+
+How good a network is. RUN is a run folder or its name in runs/, or random, random-rgb or
+random-sobel: the network untrained (of the shape of --like RUN). DIR holds train/ and val/ (or
+test/), each with one folder per class.
+
+  linear     a linear classifier on each frozen layer
+  mlp        fc6 to fc8 learnt anew on the frozen convolutions
+  knn        the vote of the nearest training images
+  agreement  the run's groups beside the folders; of its own images if --data is not given
+
+deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md says how each
+protocol differs from the paper's.
+"""
+
+
+def evaluate(words: list[str]) -> int:
+    """Carry out `deepcluster evaluate`; gives the exit code."""
+    if not words or words[0] in ("-h", "--help"):
+        Display().say(_HELP)
+        return 0
+    name, protocol, rest = _first_words(words)
+    kind = PROTOCOLS[protocol]
+    prog = f"deepcluster evaluate {name} {protocol}"
+    if {"-h", "--help"} & {*rest}:
+        tyro.cli(kind, args=["--help"], prog=prog)
+    refuse_unknown(rest, _flags_of(kind), f"{prog} --help", {})
+    asked = flags.parsed(kind, rest, f"evaluate {name} {protocol}")
+    if asked.workers is not None and asked.workers < 1:
+        raise UsageError(f"--workers {asked.workers}: use at least 1")
+    folder = None if name in UNTRAINED else trained_run(name)
+    _refuse_flags_of_random(asked, folder)
+    with (
+        interruption.noticed(),
+        joined(asked.device) as world,
+        Display(speaks=world.leads).shown() as display,
+    ):
+        bench = _bench(asked, world, display)
+        carry_out = {Linear: _probe, Mlp: _probe, Nearest: _nearest, Agreement: _agreement}[kind]
+        about = carry_out(asked, name, folder, bench)  # type: ignore[operator]
+        if world.leads:
+            _write(asked, name, protocol, folder, about, bench)
+    return 0
+
+
+def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) -> Evaluated:
+    """The network that the words name."""
+    if folder is not None:
+        return of_run(folder)
+    shape = Shape() if asked.like is None else Shape.of_run(begun_run(asked.like, "--like"))
+    shape = replace(
+        shape,
+        arch=asked.arch or shape.arch,
+        input_size=asked.input_size or shape.input_size,
+        width=asked.width or shape.width,
+    )
+    if (front := name.removeprefix("random").lstrip("-")) in ("rgb", "sobel"):
+        shape = replace(shape, front=front)  # type: ignore[arg-type]
+    if shape.input_size < 64:
+        raise UsageError(f"--input-size {shape.input_size}: use at least 64")
+    return untrained(shape, seed)
+
+
+def _probe(
+    asked: Linear | Mlp, name: str, folder: RunFolder | None, bench: Bench
+) -> dict[str, Any]:
+    asked.settings.validate()
+    places = splits(asked.data, asked.train, asked.test)
+    subject = subject_of(asked, name, folder, asked.settings.seed).on(bench.world)
+    if isinstance(asked.settings, LinearProbe):
+        chosen_layers(subject.network, asked.settings.layers)  # before images are read
+    train, test = _opened(asked, places, subject, bench)
+    result = asked.settings(subject.network, train, test, bench)
+    _show(probe_table(result, f"{name}: {_titles[type(asked)]} on {train.place}"), bench.display)
+    for layer in result.layers:
+        if layer.is_at_edge:
+            bench.display.say(
+                f"{layer.layer}: the best step, {layer.step:g}, is the last of those tried; others "
+                "(--steps) may do better"
+            )
+    return _about(subject, asked.settings, result, train, test)
+
+
+def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) -> dict[str, Any]:
+    places = splits(asked.data, asked.train, asked.test)
+    subject = subject_of(asked, name, folder, asked.seed).on(bench.world)
+    if asked.settings.layer is not None:
+        chosen_layers(subject.network, (asked.settings.layer,))
+    train, test = _opened(asked, places, subject, bench)
+    result = asked.settings(subject, train, test, bench)
+    title = f"{name}: nearest of {result.rows:,} images ({asked.settings.features})"
+    table = _table(title, ["neighbours", "top-1", "top-5"])
+    for vote in result.votes:
+        table.add_row(f"{vote.neighbours}", _percent(vote.top1), _percent(vote.top5))
+    _show(table, bench.display)
+    return _about(subject, asked.settings, result, train, test)
+
+
+def _agreement(
+    asked: Agreement, name: str, folder: RunFolder | None, bench: Bench
+) -> dict[str, Any]:
+    if folder is None:
+        raise UsageError(f"{name} has no groups; agreement needs a run")
+    if asked.data is None:
+        result = own_agreement(folder)
+        about = {"data": {"images": folder.settings.get("images")}, "result": asdict(result)}
+    else:
+        quick_check(asked.data)
+        subject = of_run(folder).on(bench.world)
+        shape = subject.shape
+        labelled = opened(asked.data, shape.input_size, subject.colour, asked.stores, bench)
+        result = predicted_agreement(subject, labelled, bench)
+        about = {"data": {"images": _described(labelled)}, "result": asdict(result)}
+    of = f"{result.groups:,} groups, {result.classes:,} classes, {result.images:,} images"
+    table = _table(f"{name}: {of}", ["figure", "value"])
+    for title, value in (
+        ("NMI, geometric (the paper's)", result.nmi),
+        ("NMI, arithmetic (scikit-learn's)", result.nmi_arithmetic),
+        ("AMI", result.ami),
+        ("ARI", result.ari),
+        ("purity", result.purity),
+        ("accuracy, matched one to one", result.accuracy),
+    ):
+        table.add_row(title, f"{value:.4f}")
+    _show(table, bench.display)
+    return about
+
+
+def probe_table(result: ProbeResult, title: str) -> Table:
+    """The layers' figures, in percent."""
+    ten = any(layer.ten_crops_top1 is not None for layer in result.layers)
+    tens = ["10 crops\ntop-1", "10 crops\ntop-5"] if ten else []
+    columns = ["layer", "width", "top-1", "top-5", *tens, "held\nout", "step", "decay"]
+    table = _table(title, [*columns, "best on\ntest"])
+    for layer in result.layers:
+        by_ten = [_percent(layer.ten_crops_top1), _percent(layer.ten_crops_top5)] if ten else []
+        table.add_row(
+            layer.layer,
+            f"{layer.width}",
+            _percent(layer.top1),
+            _percent(layer.top5),
+            *by_ten,
+            _percent(layer.held_out_top1),
+            f"{layer.step:g}",
+            f"{layer.decay:g}",
+            _percent(layer.best_on_test_top1),
+        )
+    return table
+
+
+def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
+    """RUN, PROTOCOL and the flags."""
+    named = [word for word in words[:2] if not word.startswith("-")]
+    if len(named) < 2:
+        raise UsageError(
+            "which network, and how? deepcluster evaluate RUN PROTOCOL --data DIR, where PROTOCOL "
+            f"is {', '.join(PROTOCOLS)}"
+        )
+    if words[1] not in PROTOCOLS:
+        close = get_close_matches(words[1], PROTOCOLS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROTOCOLS)}"
+        raise UsageError(f"no such protocol {words[1]!r}; {hint}")
+    return words[0], words[1], words[2:]
+
+
+def _flags_of(kind: type[Common]) -> list[str]:
+    names = [entry.name for entry in fields(kind) if entry.name != "settings"]
+    settings = getattr(kind(), "settings", None)
+    if is_dataclass(settings):
+        names += [entry.name for entry in fields(settings)]
+    return ["--" + name.replace("_", "-") for name in names]
+
+
+def _refuse_flags_of_random(asked: Common, folder: RunFolder | None) -> None:
+    given = {"--like": asked.like, "--arch": asked.arch, "--input-size": asked.input_size}
+    for flag, value in {**given, "--width": asked.width}.items():
+        if folder is not None and value is not None:
+            raise UsageError(f"{flag} is for random only; {folder.path} has its own network")
+
+
+def _bench(asked: Common, world: World, display: Display) -> Bench:
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    workers = asked.workers or max(1, (os.cpu_count() or 1) // local)
+    low = asked.precision == "bfloat16" or (
+        asked.precision == "auto" and world.device.type == "cuda"
+    )
+    return Bench(world, workers, torch.bfloat16 if low else None, display)
+
+
+def _opened(
+    asked: Common, places: tuple[Path, Path], subject: Evaluated, bench: Bench
+) -> tuple[LabelledImages, LabelledImages]:
+    size = subject.shape.input_size
+    train, test = (opened(place, size, subject.colour, asked.stores, bench) for place in places)
+    bench.display.say(
+        f"{len(train):,} training and {len(test):,} test images of {len(train.names):,} classes"
+    )
+    return train, test
+
+
+def _about(
+    subject: Evaluated, settings: Any, result: Any, train: LabelledImages, test: LabelledImages
+) -> dict[str, Any]:
+    return {
+        "network": asdict(subject.shape),
+        "data": {"train": _described(train), "test": _described(test)},
+        "settings": asdict(settings),
+        "result": asdict(result),
+    }
+
+
+def _described(labelled: LabelledImages) -> dict[str, Any]:
+    return {
+        "place": labelled.place,
+        "fingerprint": labelled.fingerprint,
+        "images": len(labelled),
+        "classes": len(labelled.names),
+    }
+
+
+def _write(
+    asked: Common,
+    name: str,
+    protocol: str,
+    folder: RunFolder | None,
+    about: dict[str, Any],
+    bench: Bench,
+) -> None:
+    """Put the result beside the run; the same evaluation has the same name."""
+    device = bench.world.device
+    record = {
+        "format": 1,
+        "protocol": protocol,
+        "run": name,
+        "trained": None if folder is None else folder.settings["effective"],
+        **about,
+        "precision": "float32" if bench.autocast is None else "bfloat16",
+        "versions": {
+            "deepcluster": deepcluster.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        },
+    }
+    same = {key: record.get(key) for key in ("run", "network", "data", "settings", "precision")}
+    digest = hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=4).hexdigest()
+    default = Path("evaluations") if folder is None else folder.path / "evaluations"
+    who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
+    target = RunFolder(asked.out or default)
+    target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
+    bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+    return table
+
+
+def _show(table: Table, display: Display) -> None:
+    if display.speaks:
+        display.console.print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"

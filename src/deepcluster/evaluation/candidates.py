@@ -1,0 +1,166 @@
+"""Many classifiers trained at once: one for each candidate step size and weight decay.
+
+Every tensor has layers and candidates along its first axes, so that all of them are one product,
+and losses are added up, so that no classifier's gradient sees another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import product
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deepcluster.runtime.world import World
+
+Schedule = Literal["cosine", "steps", "constant"]
+
+
+class Candidate(NamedTuple):
+    """One choice of the hyper-parameters."""
+
+    step: float
+    decay: float
+
+
+def grid(steps: Sequence[float], decays: Sequence[float]) -> list[Candidate]:
+    """Every step with every weight decay."""
+    return [Candidate(step, decay) for step, decay in product(steps, decays)]
+
+
+class Readout(Protocol):
+    """Classifiers of the same classes: one for each layer and candidate."""
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """What is learnt, layers x candidates x ...; of three axes are the biases."""
+        ...
+
+    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
+        """Layers x B x candidates x classes, from layers x B x width.
+
+        Where a seed is given, with dropout, if there is any.
+        """
+        ...
+
+
+class LinearReadout:
+    """A weight for each number and class, and a bias for each class; all zero at first."""
+
+    def __init__(
+        self,
+        layers: int,
+        candidates: int,
+        classes: int,
+        width: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._shape = (candidates, classes)
+        shape = (layers, candidates, classes)
+        self.weight = torch.zeros(*shape, width, device=device, dtype=dtype, requires_grad=True)
+        self.bias = torch.zeros(*shape, device=device, dtype=dtype, requires_grad=True)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Weights and biases."""
+        return [self.weight, self.bias]
+
+    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
+        """Layers x B x candidates x classes, in one product for all of them."""
+        # The weights first, so that their gradient comes in their own layout.
+        weight, bias = self.weight.flatten(1, 2), self.bias.flatten(1)[..., None]
+        every = torch.baddbmm(bias, weight, features.to(weight.dtype).transpose(1, 2))
+        return every.unflatten(1, self._shape).permute(0, 3, 1, 2)
+
+
+class StackedSGD:
+    """Stochastic gradient descent with momentum; every candidate has its own step and decay.
+
+    Parameters of lower precision are copies of weights that are kept here in float32.
+    """
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        candidates: Sequence[Sequence[Candidate]],
+        momentum: float,
+    ) -> None:
+        """Of each layer its candidates, as many as any other layer has."""
+        self.parameters, self.momentum = parameters, momentum
+        device = parameters[0].device
+        every = torch.tensor(candidates, device=device)  # layers x candidates x 2
+        self._steps, self._decays = every[..., 0], every[..., 1]
+        self._weights = [parameter.detach().float() for parameter in parameters]
+        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+        self._move = chosen_move(device)
+
+    @torch.no_grad()
+    def step(self, factor: float, world: World) -> None:
+        """Move every candidate by its gradient, summed over all processes, and forget it."""
+        steps = self._steps * factor
+        nothing = torch.zeros_like(self._decays)
+        for parameter, weight, velocity in zip(
+            self.parameters, self._weights, self._velocities, strict=True
+        ):
+            assert parameter.grad is not None
+            gradient = world.sum(parameter.grad)
+            decays = self._decays if parameter.ndim > 3 else nothing  # biases are not decayed
+            self._move(weight, velocity, gradient, steps, decays, self.momentum, parameter)
+            parameter.grad = None
+
+
+Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float, Tensor], None]
+
+
+def chosen_move(device: torch.device) -> Move:
+    """The kernel where there is a GPU with Triton (else the crops have said so), or `move`."""
+    if device.type == "cuda":
+        with suppress(ImportError):
+            from deepcluster.evaluation.sgd_kernel import move_by_kernel
+
+            return move_by_kernel
+    return move
+
+
+def move(
+    weight: Tensor,
+    velocity: Tensor,
+    gradient: Tensor,
+    steps: Tensor,
+    decays: Tensor,
+    momentum: float,
+    copy: Tensor,
+) -> None:
+    """One step of torch's SGD in place, with a step and a decay for each candidate.
+
+    `copy` gets the new weights, where it is not the weights themselves.
+    """
+    along_first = (*steps.shape, *[1] * (weight.ndim - 2))
+    torch.add(gradient, velocity, alpha=momentum, out=velocity)
+    velocity.addcmul_(weight, decays.view(along_first))
+    weight.addcmul_(velocity, steps.view(along_first), value=-1)
+    if copy.data_ptr() != weight.data_ptr():
+        copy.copy_(weight)
+
+
+def loss_of(scores: Tensor, classes: Tensor, total: int) -> Tensor:
+    """The cross-entropy over `total` images, added up over layers and candidates."""
+    labels = classes[:, None].expand(scores.shape[:3])
+    return F.cross_entropy(scores.flatten(0, 2).float(), labels.flatten(), reduction="sum") / total
+
+
+def step_factor(schedule: Schedule, progress: float) -> float:
+    """What the step size is multiplied by when this share of training, from 0 to 1, is done."""
+    match schedule:
+        case "cosine":
+            return (1 + math.cos(math.pi * progress)) / 2
+        case "steps":
+            return 0.1 ** math.floor(3 * progress)
+        case "constant":
+            return 1.0

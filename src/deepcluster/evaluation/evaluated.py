@@ -1,0 +1,77 @@
+"""The network under evaluation, with what belongs to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from deepcluster.evaluation.subject import Shape
+from deepcluster.features import PCA
+from deepcluster.images.store import Colour
+from deepcluster.networks import Network, build_network
+from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.seeds import generator
+from deepcluster.runtime.world import World
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A network on its device; of a run, with its PCA and centroids where it has some."""
+
+    network: Network
+    shape: Shape
+    pca: PCA | None = None
+    centroids: Tensor | None = None
+
+    @property
+    def colour(self) -> Colour:
+        """What its images must keep: Sobel begins by averaging the colours."""
+        return "grey" if self.shape.front == "sobel" else "rgb"
+
+    def on(self, world: World) -> Evaluated:
+        """The same on the device that computes."""
+        network = self.network.to(world.device)
+        if world.device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)
+        pca = self.pca and PCA(*(t.to(world.device) for t in (self.pca.mean, self.pca.projection)))
+        centroids = None if self.centroids is None else self.centroids.to(world.device)
+        return replace(self, network=network, pca=pca, centroids=centroids)
+
+
+def untrained(shape: Shape, seed: int) -> Evaluated:
+    """The network as it is before the first step of a run with this seed."""
+    network = build_network(
+        shape.arch,
+        shape.front,
+        input_size=shape.input_size,
+        dropout=shape.dropout,
+        width=shape.width,
+        generator=generator(seed, "network"),
+    )
+    return Evaluated(network, shape)
+
+
+def of_run(folder: RunFolder) -> Evaluated:
+    """The network that the run has left."""
+    start = untrained(Shape.of_run(folder), seed=0)
+    start.network.trunk.load_state_dict(_tensors(folder, "model.safetensors"))
+    if not (folder.path / "groups.safetensors").is_file():  # a supervised run groups nothing
+        return start
+    groups = _tensors(folder, "groups.safetensors")
+    pca = PCA(groups["pca.mean"], groups["pca.projection"])
+    return replace(start, pca=pca, centroids=groups["centroids"])
+
+
+def _tensors(folder: RunFolder, name: str) -> dict[str, Tensor]:
+    try:
+        return load_file(folder.path / name)
+    except (OSError, SafetensorError) as error:
+        raise ResumeError(
+            f"{folder.path / name} cannot be read ({error}); the same deepcluster train writes it "
+            "again once closing.json is deleted"
+        ) from error

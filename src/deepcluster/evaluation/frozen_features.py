@@ -1,0 +1,105 @@
+"""What the frozen layers of a network say of images, with a common origin and unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from deepcluster.evaluation.bench import Bench, frozen
+from deepcluster.images.crops import normalize
+from deepcluster.images.loader import Images
+from deepcluster.networks import Network
+from deepcluster.runtime import interruption
+
+Scaling = Literal["layer", "feature", "none"]
+
+
+class FrozenFeatures:
+    """Layers x B x width; the widest layer sets the width, the others are filled up with zeros.
+
+    Nothing of the network changes, batch norm included.
+
+    `scaling` "layer" subtracts the mean over training images and divides all numbers of a layer by
+    one number, so that rows are about 1 long: another origin and unit for the same linear
+    classifiers (the bias takes up the one, the step size the other), under which one grid of steps
+    suits every layer of every network. "feature" gives every number the same deviation, which is
+    another classifier under weight decay. "none" leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        read: Callable[[Tensor], dict[str, Tensor]],
+        bench: Bench,
+        scaling: Scaling = "layer",
+    ) -> None:
+        self.network, self.bench, self.scaling = network, bench, scaling
+        self.widths: dict[str, int] = {}
+        self._read = read
+        self._unit = self._shift = torch.empty(0)  # layers x 1 x width
+
+    @property
+    def width(self) -> int:
+        """Of the widest layer."""
+        return max(self.widths.values())
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """The features of uint8 crops, float32."""
+        every = torch.zeros(
+            len(self.widths), len(pixels), self.width, device=self.bench.world.device
+        )
+        for place, rows in zip(every, self._raw(pixels).values(), strict=True):
+            place[:, : rows.shape[1]] = rows
+        return torch.addcmul(self._shift, every, self._unit)
+
+    def measure(self, images: Images, ids: Sequence[int]) -> None:
+        """Find origin and unit from the centre crops of these images, over all processes."""
+        world, bench = self.bench.world, self.bench
+        share = world.share(len(ids))
+        mine = ids[share.start : share.stop]
+        sums: dict[str, Tensor] = {}
+        squares: dict[str, Tensor] = {}
+        # A process without images still takes part in the sums.
+        blank = torch.zeros(1, images.channels, images.size, images.size, dtype=torch.uint8)
+        for name, rows in self._raw(blank).items():
+            self.widths[name] = rows.shape[1]
+            sums[name] = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+            squares[name] = torch.zeros_like(sums[name])
+        for pixels in images.seen(mine, bench.look_batch, bench.workers):
+            for name, rows in self._raw(pixels).items():
+                sums[name] += rows.sum(dim=0, dtype=torch.float64)
+                squares[name] += rows.double().square().sum(dim=0)
+            interruption.raise_if_asked()
+        shape = (len(self.widths), 1, self.width)
+        self._unit, self._shift = (torch.zeros(shape, device=world.device) for _ in range(2))
+        for place, name in enumerate(sums):
+            mean = world.sum(sums[name]) / len(ids)
+            variance = (world.sum(squares[name]) / len(ids) - mean.square()).clamp_min(0)
+            origin, unit = _scales(mean, variance, self.scaling)
+            self._unit[place, 0, : len(unit)] = unit
+            self._shift[place, 0, : len(unit)] = -origin * unit
+
+    def _raw(self, pixels: Tensor) -> dict[str, Tensor]:
+        device, autocast = self.bench.world.device, self.bench.autocast
+        inputs = normalize(pixels.to(device, non_blocking=True))
+        if device.type == "cuda":
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        with (
+            frozen(self.network),
+            torch.autocast(device.type, autocast, enabled=autocast is not None),
+        ):
+            return self._read(inputs)
+
+
+def _scales(mean: Tensor, variance: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor]:
+    """What to subtract and what to multiply by; a number that never varies stays at zero."""
+    if scaling == "none":
+        return torch.zeros_like(mean), torch.ones_like(mean)
+    if scaling == "layer":
+        return mean, variance.sum().clamp_min(1e-30).rsqrt().expand_as(mean)
+    # Numbers that hardly vary must not be blown up to the size of the others.
+    least = 1e-6 * variance.mean() + 1e-30
+    return mean, ((variance + least) * len(mean)).rsqrt()

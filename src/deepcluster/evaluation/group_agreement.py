@@ -1,0 +1,83 @@
+"""How well a run's groups agree with classes that it never saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from deepcluster.clusters import Contingency, assign
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.evaluation.labelled_images import LabelledImages
+from deepcluster.evaluation.rows import read_layer, unit_rows
+from deepcluster.images.index import Index
+from deepcluster.runtime.errors import DataError, ResumeError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class GroupAgreement:
+    """Figures of groups beside classes, all from one table of counts."""
+
+    nmi: float
+    """I / sqrt(H H'), the paper's."""
+    nmi_arithmetic: float
+    """2 I / (H + H'), scikit-learn's default."""
+    ami: float
+    ari: float
+    purity: float
+    accuracy: float
+    """Share of images in the class of their group, groups and classes matched one to one."""
+    groups: int
+    classes: int
+    images: int
+
+    @staticmethod
+    def of(groups: NDArray[np.int64], classes: NDArray[np.int64]) -> GroupAgreement:
+        """The figures of two labelings of the same images; -1 is none."""
+        table = Contingency.of(groups, classes)
+        return GroupAgreement(
+            nmi=table.normalized_mutual_information(),
+            nmi_arithmetic=table.normalized_mutual_information("arithmetic"),
+            ami=table.adjusted_mutual_information(),
+            ari=table.adjusted_rand_index(),
+            purity=table.purity(),
+            accuracy=table.accuracy(),
+            groups=len(table.sizes_a),
+            classes=len(table.sizes_b),
+            images=table.rows,
+        )
+
+
+def own_agreement(folder: RunFolder) -> GroupAgreement:
+    """Of the run's groups with the folders of its own images."""
+    classes = Index.load(folder.index).labels
+    if classes is None:
+        raise DataError(
+            f"the images of {folder.path} have no labels: they do not lie in one folder per class; "
+            "give labelled images by --data"
+        )
+    try:
+        # Not read_table: its threads, beside torch's, can abort the process when it ends.
+        table = pq.ParquetFile(folder.path / "clusters.parquet").read(use_threads=False)
+        groups = table["cluster"].to_numpy().astype(np.int64)
+    except (OSError, ValueError, KeyError) as error:
+        raise ResumeError(
+            f"{folder.path}/clusters.parquet cannot be read ({error}); a supervised run has none"
+        ) from error
+    return GroupAgreement.of(groups, classes)
+
+
+def predicted_agreement(
+    subject: Evaluated, labelled: LabelledImages, bench: Bench
+) -> GroupAgreement:
+    """Of the groups that the run's PCA and centroids give to other images."""
+    if subject.pca is None or subject.centroids is None:
+        raise UsageError("this network has no groups to compare with classes; give a run that has")
+    read = read_layer(subject.network, None)
+    rows = unit_rows(subject.network, read, labelled.images, subject.pca, bench, "looking")
+    groups = bench.world.gather(assign(rows, subject.centroids)[0].cpu())
+    return GroupAgreement.of(groups.numpy().astype(np.int64), labelled.classes)

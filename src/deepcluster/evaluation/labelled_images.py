@@ -1,0 +1,157 @@
+"""Images whose classes are known: what a network is judged by, never what it is trained on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.images.folder import encoded
+from deepcluster.images.loader import Images
+from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.packing import pack
+from deepcluster.images.source import is_store, quick_check, source_of
+from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.stored import StoredImages
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.seeds import generator
+
+_TESTS = ("val", "test", "validation")
+_SHORT_SIDE = 256
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images and their classes; class i is that of image i."""
+
+    place: str
+    images: Images
+    classes: NDArray[np.int64]
+    names: Sequence[str]
+    """What the classes are called, by number."""
+    fingerprint: str
+    """Names these images in this order."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+
+def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> LabelledImages:
+    """The labelled images of a folder, list, shards or store, ready to be cropped.
+
+    Args:
+        place: What the user named.
+        size: The side of the crops.
+        colour: What the network's front needs.
+        stores: Where images are kept decoded, so that the next evaluation finds them.
+        bench: Who reads them, and for which device.
+    """
+    store = Store(place) if is_store(place) else _packed(place, size, colour, stores, bench)
+    if store.contents.colour == "grey" and colour == "rgb":
+        raise UsageError(
+            f"{place} is a grey store and this network sees colours; pack the images again with "
+            "--colour rgb"
+        )
+    store.verify(bench.world.share(len(store.contents.checksums)))
+    index = store.index
+    where = encoded(str(place))
+    if not len(index):
+        raise DataError(f"{where} has no usable image")
+    if index.labels is None or index.classes is None:
+        raise DataError(
+            f"{where} has no labels to judge by; put every image into a folder named after its "
+            "class (two classes at least), or give a list of paths with a column of labels"
+        )
+    on_gpu = bench.world.device.type == "cuda"
+    images = DeviceImages(store, size, bench.world.device) if on_gpu else StoredImages(store, size)
+    return LabelledImages(where, images, index.labels, index.classes, index.fingerprint)
+
+
+def splits(data: Path | None, train: Path | None, test: Path | None) -> tuple[Path, Path]:
+    """Where the training and the test images are: as named, else in the folders of `data`."""
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: there is no such folder")
+    if train is None and data is not None:
+        train = data / "train"
+        if not train.is_dir():
+            raise UsageError(f"--data {data}: there is no folder train in it; name it by --train")
+    if test is None and data is not None:
+        there = [data / name for name in _TESTS if (data / name).is_dir()]
+        if not there:
+            raise UsageError(f"--data {data}: there is no folder val or test; name it by --test")
+        test = there[0]
+    if train is None or test is None:
+        raise UsageError(
+            "which images? give --data DIR with folders train and val, each of them "
+            "with one folder per class, or --train and --test"
+        )
+    for place in (train, test):
+        quick_check(place)
+    if train.resolve() == test.resolve():
+        raise UsageError(f"{train} cannot be both the training and the test images")
+    return train, test
+
+
+def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> None:
+    """Raise where a class of one is missing in the other: numbers would mean different things."""
+    if list(train.names) == list(test.names):
+        return
+    for one, other in ((train, test), (test, train)):
+        if missing := sorted({*one.names} - {*other.names}):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise DataError(
+                f"the classes differ: {missing[0]!r}{more} is in {one.place} and not in "
+                f"{other.place}; both need the same class folders"
+            )
+
+
+def split(
+    labelled: LabelledImages, share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The images to train on and those to choose by: of each class that share, at least one."""
+    kept, held = [], []
+    for number, name in enumerate(labelled.names):
+        members = np.flatnonzero(labelled.classes == number)
+        if len(members) < 2:
+            raise DataError(
+                f"class {name!r} has {len(members)} image in {labelled.place}; it needs at least "
+                "2, one to train on and one to choose the step by"
+            )
+        count = min(len(members) - 1, max(1, round(share * len(members))))
+        order = torch.randperm(len(members), generator=generator(seed, "held-out", number)).numpy()
+        held.append(members[order[:count]])
+        kept.append(members[order[count:]])
+    return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
+
+
+def _packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> Store:
+    """The store of these images, made where it is not there yet; by the leading process."""
+    quick_check(place)
+    resolved = place.resolve()
+    name = hashlib.blake2b(str(resolved).encode(errors="surrogateescape"), digest_size=4)
+    short = max(_SHORT_SIDE, round(size * 256 / 224))
+    target = stores / f"{resolved.stem}-{name.hexdigest()}-{colour}-{short}"
+    if bench.world.leads:
+        title = f"reading {encoded(str(place))}"
+        with (
+            RunFolder(target).locked(),
+            bench.display.phase(title, 0, {}, "read") as phase,
+        ):
+
+            def advance(done: int, total: int) -> None:
+                phase.total = total
+                phase.advance(done - phase.done)
+                interruption.raise_if_asked()
+
+            how = Pixels("store", short, "aspect")
+            pack(source_of(place), target, colour, how, bench.workers, advance)
+    bench.world.wait()
+    return Store(target)

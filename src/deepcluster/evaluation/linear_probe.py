@@ -1,0 +1,60 @@
+"""A linear classifier on each frozen layer (paper, section 4.2; protocol of Zhang et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import LinearReadout
+from deepcluster.evaluation.frozen_features import FrozenFeatures
+from deepcluster.evaluation.labelled_images import LabelledImages
+from deepcluster.evaluation.pooling import pooled
+from deepcluster.evaluation.probe import Probe, ProbeResult, probed
+from deepcluster.networks import Network
+from deepcluster.runtime.errors import UsageError
+
+
+@dataclass(frozen=True)
+class LinearProbe(Probe):
+    """Linear classifiers on frozen layers, all learnt together."""
+
+    layers: tuple[str, ...] = ()
+    """Which layers; every convolution (AlexNet: conv1 to conv5) if not given."""
+
+    def __call__(
+        self, network: Network, train: LabelledImages, test: LabelledImages, bench: Bench
+    ) -> ProbeResult:
+        """What a linear classifier on each layer reaches; the network stays as it is."""
+        names = chosen_layers(network, self.layers)
+        bench.display.say(f"{len(names)} layers, {len(self.steps) * len(self.decays)} candidates")
+
+        def read(images: Tensor) -> dict[str, Tensor]:
+            found = network.activations(images, names)
+            return {name: pooled(maps) for name, maps in found.items()}
+
+        def new_readout(candidates: int, width: int) -> LinearReadout:
+            return LinearReadout(
+                len(names),
+                candidates,
+                len(train.names),
+                width,
+                bench.world.device,
+                bench.autocast or torch.float32,
+            )
+
+        features = FrozenFeatures(network, read, bench, self.scaling)
+        return probed(self, features, new_readout, train, test)
+
+
+def chosen_layers(network: Network, asked: tuple[str, ...]) -> list[str]:
+    """The layers asked for, or else the convolutions, or else all; in the order of the network."""
+    every = list(network.layers)
+    unknown = [name for name in asked if name not in every]
+    if unknown:
+        raise UsageError(f"no layer is called {unknown[0]!r}; there are {', '.join(every)}")
+    if asked:
+        return [name for name in every if name in asked]
+    return [name for name in every if name.startswith("conv")] or every

@@ -1,0 +1,112 @@
+"""fc6 to fc8 learnt anew on frozen convolutions (paper, supplement: "MLP on ImageNet")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.frozen_features import FrozenFeatures
+from deepcluster.evaluation.labelled_images import LabelledImages
+from deepcluster.evaluation.probe import Probe, ProbeResult, probed
+from deepcluster.networks import Network
+from deepcluster.networks.plain import PlainConvnet
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.seeds import generator
+
+_HIDDEN = 4096  # of networks that have no fc6 and fc7 of their own
+
+
+@dataclass(frozen=True)
+class MLPProbe(Probe):
+    """Two hidden layers and a classifier on the frozen convolutions."""
+
+    steps: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1)
+    """Candidate step sizes (learning rates)."""
+
+    decays: tuple[float, ...] = (5e-4,)
+    """Candidate weight decays."""
+
+    dropout: float = 0.5
+    """Share of the inputs of fc6 and fc7 that is dropped while learning."""
+
+    hidden: int | None = None
+    """Width of fc6 and fc7; the network's own if not given, 4096 where it has none."""
+
+    def __call__(
+        self, network: Network, train: LabelledImages, test: LabelledImages, bench: Bench
+    ) -> ProbeResult:
+        """What the classifier reaches; the network stays as it is."""
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"--dropout {self.dropout:g}: use 0 to below 1")
+        convnet = network.trunk.convnet
+        own = network.width if isinstance(convnet, PlainConvnet) else _HIDDEN
+        hidden = own if self.hidden is None else self.hidden
+
+        def read(images: Tensor) -> dict[str, Tensor]:
+            if isinstance(convnet, PlainConvnet):
+                return {"fc8": convnet.convolutions(network.front(images)).flatten(1)}
+            return {"fc8": network.trunk(images)}
+
+        def new_readout(candidates: int, width: int) -> MLPReadout:
+            widths = (width, hidden, len(train.names))
+            return MLPReadout(candidates, widths, self.dropout, self.seed, bench.world.device)
+
+        features = FrozenFeatures(network, read, bench, self.scaling)
+        return probed(self, features, new_readout, train, test)
+
+
+class MLPReadout:
+    """fc6, fc7 and fc8 for each candidate, all of which begin with the same weights.
+
+    They also drop the same numbers: a candidate learns what it would learn alone.
+    """
+
+    def __init__(
+        self,
+        candidates: int,
+        widths: tuple[int, int, int],
+        dropout: float,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        width, hidden, classes = widths
+        self.dropout = dropout
+        self._parameters: list[Tensor] = []
+        shapes = {"fc6": (hidden, width), "fc7": (hidden, hidden), "fc8": (classes, hidden)}
+        for name, shape in shapes.items():
+            # He's scale for layers with a ReLU; the last one begins small, as every head does.
+            scale = 0.01 if name == "fc8" else (2 / shape[1]) ** 0.5
+            first = torch.randn(shape, generator=generator(seed, f"probe-{name}")) * scale
+            weight = first.to(device).expand(1, candidates, *shape).clone()
+            bias = torch.zeros(1, candidates, shape[0], device=device)
+            self._parameters += [weight.requires_grad_(), bias.requires_grad_()]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Weights and biases, from fc6 on."""
+        return self._parameters
+
+    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
+        """1 x B x candidates x classes, from 1 x B x width."""
+        w6, b6, w7, b7, w8, b8 = (parameter[0] for parameter in self._parameters)
+        randomness = None
+        if dropout_seed is not None and self.dropout:
+            randomness = torch.Generator(features.device).manual_seed(dropout_seed)
+        # Rows have length 1; the hidden layers expect numbers of about 1.
+        rows = features[0] * features.shape[2] ** 0.5
+        rows = rows * self._kept(rows, randomness)
+        first = F.linear(rows, w6.flatten(0, 1), b6.flatten()).relu().unflatten(1, b6.shape)
+        first = first * self._kept(first[:, :1], randomness)
+        second = torch.baddbmm(b7[:, None], first.transpose(0, 1), w7.transpose(1, 2)).relu()
+        return torch.baddbmm(b8[:, None], second, w8.transpose(1, 2)).transpose(0, 1)[None]
+
+    def _kept(self, like: Tensor, randomness: torch.Generator | None) -> Tensor:
+        """What to multiply by: zero where a number is dropped, else what makes up for it."""
+        if randomness is None:
+            return torch.ones((), dtype=like.dtype, device=like.device)
+        drawn = torch.rand(like.shape, generator=randomness, device=like.device)
+        return (drawn >= self.dropout).to(like.dtype) / (1 - self.dropout)

@@ -1,0 +1,387 @@
+"""Classifiers learnt on the frozen layers of a network: the engine of linear probe and MLP.
+
+All layers and all candidate hyper-parameters learn from one pass of the network over the images.
+The candidate is chosen on a part of the training images that is held out; the test images are
+only looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepcluster.evaluation.accuracy import Accuracy, Counted, best
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import (
+    Candidate,
+    Readout,
+    Schedule,
+    StackedSGD,
+    grid,
+    loss_of,
+    step_factor,
+)
+from deepcluster.evaluation.frozen_features import FrozenFeatures, Scaling
+from deepcluster.evaluation.labelled_images import (
+    LabelledImages,
+    refuse_different_classes,
+    split,
+)
+from deepcluster.images.crops import CENTRE, SHIFTED, TEN, Place
+from deepcluster.pseudolabels import Draws, training_batches
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.interruption import Interrupted
+from deepcluster.runtime.seeds import generator, stream
+
+_MEASURED = 4096  # training images that origin and unit of the features are found from
+
+NewReadout = Callable[[int, int], Readout]
+"""A readout for a number of candidates and the width of the features."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How classifiers are learnt on frozen layers."""
+
+    epochs: int = 30
+    """Passes over the training images; the last one is reported."""
+
+    batch: int = 256
+    """Images per step."""
+
+    steps: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
+    """Candidate step sizes (learning rates), for features of unit length."""
+
+    decays: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
+    """Candidate weight decays."""
+
+    momentum: float = 0.9
+    """Momentum of every candidate."""
+
+    schedule: Schedule = "cosine"
+    """cosine: to zero. steps: a tenth after each third. constant."""
+
+    scaling: Scaling = "layer"
+    """layer: one origin and unit for a layer. feature: for each number of it. none."""
+
+    held_out: float = 0.1
+    """Share of the training images that step and decay are chosen by."""
+
+    retrain: bool = False
+    """Learn the chosen candidates again, on all training images."""
+
+    ten_crops: bool = False
+    """Report the mean over ten crops beside the centre crop."""
+
+    watch: int = 5
+    """Epochs between two looks at the test images, for the best-on-test figure alone."""
+
+    seed: int = 0
+    """Names every random stream."""
+
+    def validate(self) -> None:
+        """Refuse what cannot be carried out."""
+        for flag, value, good, bounds in (
+            ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("--batch", self.batch, self.batch >= 1, "at least 1"),
+            ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--decays", self.decays, self.decays and min(self.decays) >= 0, "0 or above"),
+            ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
+            ("--held-out", self.held_out, 0 < self.held_out < 1, "a share between 0 and 1"),
+            ("--watch", self.watch, self.watch >= 1, "at least 1"),
+        ):
+            if not good:
+                raise UsageError(f"{flag} {value}: use {bounds}")
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """What one layer's classifier reaches; shares of images, from 0 to 1."""
+
+    layer: str
+    width: int
+    """Numbers that the classifier sees."""
+    top1: float
+    top5: float
+    step: float
+    decay: float
+    held_out_top1: float
+    """Of the chosen candidate, by which it was chosen."""
+    is_at_edge: bool
+    """Whether the chosen step is the smallest or largest: a wider grid might do better."""
+    best_on_test_top1: float
+    """Over the epochs looked at, chosen on the test images as the released code does."""
+    best_on_test_epoch: int
+    ten_crops_top1: float | None
+    ten_crops_top5: float | None
+    candidates: list[dict[str, float]]
+    """Step, decay and held-out top-1 of every candidate."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the classifiers of all layers reach."""
+
+    layers: list[LayerResult]
+    trained_on: int
+    chosen_on: int
+    tested_on: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def top1(self) -> dict[str, float]:
+        """Top-1 on the centre crop, by layer."""
+        return {layer.layer: layer.top1 for layer in self.layers}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The test figures of all candidates after an epoch."""
+
+    epoch: int
+    accuracy: Accuracy
+
+
+def probed(
+    settings: Probe,
+    features: FrozenFeatures,
+    new_readout: NewReadout,
+    train: LabelledImages,
+    test: LabelledImages,
+) -> ProbeResult:
+    """Learn, choose, test: what each layer's classifier reaches."""
+    settings.validate()
+    refuse_different_classes(train, test)
+    kept, held = split(train, settings.held_out, settings.seed)
+    candidates = grid(settings.steps, settings.decays)
+    seconds: dict[str, float] = {}
+    begun = time.monotonic()
+    features.measure(train.images, _spread(kept, _MEASURED))
+    engine = _Engine(settings, features, train, test, seconds)
+    names = list(features.widths)
+    readout = new_readout(len(candidates), features.width)
+    seen = engine.learn(readout, [candidates] * len(names), kept)
+    by_held = engine.accuracy(readout, train, held)
+    chosen = [best(top1) for top1 in by_held.top1]
+    trained_on = kept
+    places = chosen  # of the chosen candidates in the readout
+    if settings.retrain:
+        readout = new_readout(1, features.width)
+        trained_on = np.arange(len(train))
+        seen = engine.learn(readout, [[candidates[choice]] for choice in chosen], trained_on)
+        places = [0] * len(names)
+    ten = engine.ten_crops(readout, places) if settings.ten_crops else None
+    seconds["all"] = round(time.monotonic() - begun, 3)
+    layers = [
+        _layer_result(
+            candidates,
+            name,
+            features.widths[name],
+            chosen[layer],
+            by_held.top1[layer],
+            [(entry.epoch, _pair(entry.accuracy, layer, places[layer])) for entry in seen],
+            None if ten is None else _pair(ten, layer, 0),
+        )
+        for layer, name in enumerate(names)
+    ]
+    return ProbeResult(layers, len(trained_on), len(held), len(test), seconds)
+
+
+def fit_epoch(
+    readout: Readout,
+    optimizer: StackedSGD,
+    batches: Iterable[tuple[Tensor, Tensor, int]],
+    bench: Bench,
+    factor_at: Callable[[int], float],
+    dropout_seed_at: Callable[[int], int | None] = lambda step: None,
+) -> None:
+    """One step for every batch: features, classes, and images over all processes."""
+    device, autocast = bench.world.device, bench.autocast
+    for step, (features, classes, total) in enumerate(batches):
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            scores = readout.scores(features, dropout_seed_at(step))
+        loss_of(scores, classes, total).backward()
+        optimizer.step(factor_at(step), bench.world)
+        if bench.world.any(interruption.asked() is not None):  # all stop after the same step
+            raise Interrupted(interruption.asked() or interruption.TERMINATED)
+
+
+class _Engine:
+    """The passes over the images."""
+
+    def __init__(
+        self,
+        settings: Probe,
+        features: FrozenFeatures,
+        train: LabelledImages,
+        test: LabelledImages,
+        seconds: dict[str, float],
+    ) -> None:
+        self.settings, self.features, self.train, self.test = settings, features, train, test
+        self.bench, self.seconds = features.bench, seconds
+
+    def learn(
+        self,
+        readout: Readout,
+        candidates: Sequence[Sequence[Candidate]],
+        ids: NDArray[np.int64],
+    ) -> list[_Seen]:
+        """Train the readout on these images; gives the test figures on the way, the last too."""
+        settings, bench, world = self.settings, self.bench, self.bench.world
+        optimizer = StackedSGD(readout.parameters, candidates, settings.momentum)
+        seen: list[_Seen] = []
+        for epoch in range(settings.epochs):
+            order = generator(settings.seed, "probe-order", epoch)
+            draws = Draws(
+                ids[torch.randperm(len(ids), generator=order).numpy()],
+                np.ones(len(ids), dtype=np.float32),
+            )
+            steps = -(-len(ids) // settings.batch)
+            title = f"probing, epoch {epoch + 1} of {settings.epochs}"
+            with bench.display.phase(title, len(ids), self.seconds, "learn") as phase:
+
+                def batches(
+                    draws: Draws = draws,
+                    epoch: int = epoch,
+                    advance: Callable[[int], None] = phase.advance,
+                ) -> Iterable[tuple[Tensor, Tensor, int]]:
+                    for batch in training_batches(
+                        self.train.images,
+                        self.train.classes,
+                        draws,
+                        batch=settings.batch,
+                        seed=settings.seed,
+                        epoch=epoch,
+                        world=world,
+                        workers=bench.workers,
+                        view=SHIFTED,
+                    ):
+                        classes = batch.labels.to(world.device, non_blocking=True)
+                        yield self.features(batch.images), classes, batch.total
+                        advance(batch.total)
+
+                def factor_at(step: int, epoch: int = epoch, steps: int = steps) -> float:
+                    progress = (epoch + step / steps) / settings.epochs
+                    return step_factor(settings.schedule, min(progress, 1.0))
+
+                def dropout_seed_at(step: int, epoch: int = epoch) -> int:
+                    return stream(settings.seed, "probe-dropout", epoch, step, world.rank)
+
+                fit_epoch(readout, optimizer, batches(), bench, factor_at, dropout_seed_at)
+            is_last = epoch + 1 == settings.epochs
+            if is_last or (epoch + 1) % settings.watch == 0:
+                everything = np.arange(len(self.test))
+                seen.append(_Seen(epoch + 1, self.accuracy(readout, self.test, everything)))
+        return seen
+
+    def accuracy(
+        self, readout: Readout, labelled: LabelledImages, ids: NDArray[np.int64]
+    ) -> Accuracy:
+        """The accuracy of every candidate on the centre crops of these images."""
+        layers, candidates = readout.parameters[0].shape[:2]
+        counted = Counted(layers, candidates, self.bench.world.device)
+        for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, "testing"):
+            counted.add(scores, classes)
+        return counted.over(self.bench.world)
+
+    def ten_crops(self, readout: Readout, places: list[int]) -> Accuracy:
+        """The accuracy of the chosen candidates by their mean probabilities over ten crops."""
+        device = self.bench.world.device
+        mine = len(self.bench.world.share(len(self.test)))
+        shape = (len(places), mine, 1, len(self.test.names))
+        total = torch.zeros(shape, device=device)
+        truth = torch.zeros(mine, dtype=torch.int64, device=device)
+        chosen = torch.tensor(places, device=device)[:, None, None, None]
+        ids = np.arange(len(self.test))
+        for number, place in enumerate(TEN, 1):
+            title = f"crop {number} of 10"
+            for scores, classes, rows in self._looked(readout, self.test, ids, place, title):
+                where = chosen.expand(-1, scores.shape[1], 1, scores.shape[3])
+                total[:, rows] += scores.gather(2, where).float().softmax(dim=3)
+                truth[rows] = classes
+        counted = Counted(len(places), 1, device)
+        counted.add(total, truth)
+        return counted.over(self.bench.world)
+
+    def _looked(
+        self,
+        readout: Readout,
+        labelled: LabelledImages,
+        ids: NDArray[np.int64],
+        place: Place,
+        title: str,
+    ) -> Iterator[tuple[Tensor, Tensor, slice]]:
+        """This process's share of the images in batches: scores, classes and which rows."""
+        world, bench = self.bench.world, self.bench
+        share = world.share(len(ids))
+        mine = ids[share.start : share.stop]
+        done = 0
+        with bench.display.phase(title, len(mine), self.seconds, "test") as phase:
+            crops = labelled.images.seen(
+                mine.tolist(), bench.look_batch, bench.workers, place=place
+            )
+            for pixels in crops:
+                rows = slice(done, done + len(pixels))
+                classes = torch.from_numpy(labelled.classes[mine[rows]]).to(world.device)
+                yield self._scores(readout, self.features(pixels)), classes, rows
+                done += len(pixels)
+                phase.advance(len(pixels))
+                if world.size == 1:
+                    interruption.raise_if_asked()
+
+    @torch.no_grad()
+    def _scores(self, readout: Readout, rows: Tensor) -> Tensor:
+        device, autocast = self.bench.world.device, self.bench.autocast
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            return readout.scores(rows)
+
+
+def _pair(accuracy: Accuracy, layer: int, place: int) -> tuple[float, float]:
+    """Top-1 and top-5 of one candidate."""
+    return accuracy.top1[layer][place], accuracy.top5[layer][place]
+
+
+def _layer_result(
+    candidates: Sequence[Candidate],
+    name: str,
+    width: int,
+    choice: int,
+    by_held: Sequence[float],
+    seen: Sequence[tuple[int, tuple[float, float]]],
+    ten: tuple[float, float] | None,
+) -> LayerResult:
+    chosen = candidates[choice]
+    _, (top1, top5) = seen[-1]
+    best_epoch, (best_top1, _) = seen[best(on_test for _, (on_test, _) in seen)]
+    steps = {candidate.step for candidate in candidates}
+    return LayerResult(
+        layer=name,
+        width=width,
+        top1=top1,
+        top5=top5,
+        step=chosen.step,
+        decay=chosen.decay,
+        held_out_top1=by_held[choice],
+        is_at_edge=len(steps) > 1 and chosen.step in (min(steps), max(steps)),
+        best_on_test_top1=best_top1,
+        best_on_test_epoch=best_epoch,
+        ten_crops_top1=None if ten is None else ten[0],
+        ten_crops_top5=None if ten is None else ten[1],
+        candidates=[
+            {"step": candidate.step, "decay": candidate.decay, "held_out_top1": held}
+            for candidate, held in zip(candidates, by_held, strict=True)
+        ],
+    )
+
+
+def _spread(ids: NDArray[np.int64], most: int) -> list[int]:
+    """At most so many of the ids, evenly spread."""
+    if len(ids) <= most:
+        return ids.tolist()
+    return ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)].tolist()

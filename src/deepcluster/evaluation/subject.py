@@ -1,0 +1,82 @@
+"""What is evaluated: a run, or an untrained network as a baseline. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+from deepcluster.runtime.errors import ResumeError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
+
+UNTRAINED = ("random", "random-rgb", "random-sobel")
+_RUNS = Path("runs")  # where train puts what has no --out
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a network must be built from; the defaults are the paper's AlexNet."""
+
+    arch: str = "alexnet"
+    front: Literal["sobel", "rgb"] = "sobel"
+    input_size: int = 224
+    width: int = 4096
+    dropout: float = 0.5
+
+    @staticmethod
+    def of_run(folder: RunFolder) -> Shape:
+        """Of the network that the run trains."""
+        effective = folder.settings["effective"]
+        try:
+            return Shape(
+                arch=effective["network.arch"],
+                front=effective["network.front"],
+                input_size=int(effective["network.input_size"]),
+                width=int(effective["network.width"]),
+                dropout=float(effective["network.dropout"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResumeError(
+                f"{folder.path}/settings.json does not say what the network is ({error})"
+            ) from error
+
+
+def trained_run(name: str) -> RunFolder:
+    """The finished run of this path, or of this name among the runs here."""
+    places = [Path(name), _RUNS / name]
+    found = next((place for place in places if (place / "settings.json").is_file()), None)
+    if found is None:
+        raise UsageError(_no_run(name, places))
+    folder = RunFolder(found)
+    if not folder.finished or not (found / "model.safetensors").is_file():
+        done = len(folder.journal())
+        raise ResumeError(
+            f"{found} has not been trained to its end ({done} epochs done, no closing pass): the "
+            f"same deepcluster train continues it; for the network untrained, evaluate random "
+            f"--like {found}"
+        )
+    return folder
+
+
+def begun_run(name: str, flag: str) -> RunFolder:
+    """The run of this path or name, finished or not, of which only the settings matter."""
+    for place in (Path(name), _RUNS / name):
+        if (place / "settings.json").is_file():
+            return RunFolder(place)
+    raise UsageError(f"{flag} {name}: there is no such run")
+
+
+def _no_run(name: str, places: list[Path]) -> str:
+    there = next((place for place in places if place.exists()), None)
+    if there is not None:
+        return f"{there} is no run folder: it has no settings.json"
+    if name.startswith("supervised"):
+        return (
+            f"no run is called {name}; make it: deepcluster train IMAGES --labels folders "
+            f"--out runs/{name}"
+        )
+    runs = [path.name for path in _RUNS.iterdir()] if _RUNS.is_dir() else []
+    close = get_close_matches(name, [*runs, *UNTRAINED], n=1)
+    hint = f"did you mean {close[0]}?" if close else f"or say {', '.join(UNTRAINED)}"
+    return f"there is no run {name}; give its folder, {hint}"

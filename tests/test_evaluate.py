@@ -1,0 +1,225 @@
+"""The verb evaluate, from the words to the file that it leaves; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import child
+import pytest
+
+TINY = "--input-size 64 --width 16 --workers 1 --device cpu"
+PROBE = "--epochs 2 --batch 8 --steps 1 10 --decays 1e-6"
+
+
+@pytest.fixture(scope="module")
+def place(textures: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data/train, data/val and a finished run in runs/mine."""
+    folder = tmp_path_factory.mktemp("place")
+    shutil.copytree(textures(48), folder / "data/train")
+    shutil.copytree(textures(24), folder / "data/val")
+    words = "--preset small --epochs 2 --k 4 --batch 16 --network.width 16 --device cpu".split()
+    code, output = child.run(["train", "data/train", "--out", "runs/mine", *words], folder)
+    assert code == 0, output
+    return folder
+
+
+def evaluated(place: Path, words: str) -> tuple[str, dict[str, Any]]:
+    """What was printed, and what was written."""
+    code, output = child.run(["evaluate", *words.split()], place)
+    assert code == 0, output
+    written = output.splitlines()[-1].removeprefix("written to ")
+    return output, json.loads((place / written).read_text())
+
+
+def refused(place: Path, words: str, code: int, *parts: str) -> None:
+    got, output = child.run(["evaluate", *words.split()], place)
+    complaint = output.splitlines()[-1]
+    assert got == code, output
+    assert "Traceback" not in output
+    assert complaint.startswith("deepcluster: ")
+    for part in parts:
+        assert part in complaint, complaint
+
+
+def test_linear_probes_of_a_run(place: Path):
+    output, record = evaluated(place, f"mine linear --data data {PROBE} --ten-crops --workers 1")
+    assert "conv5" in output
+    assert (place / "runs/mine/evaluations").is_dir()
+    layers = record["result"]["layers"]
+    assert [layer["layer"] for layer in layers] == [f"conv{number}" for number in range(1, 6)]
+    assert all(0 <= layer["ten_crops_top1"] <= 1 for layer in layers)
+    assert all(len(layer["candidates"]) == 2 for layer in layers)
+    assert record["settings"]["held_out"] == 0.1
+    assert record["data"]["train"]["images"] == 48
+    assert record["versions"]["device"] == "cpu"
+    assert record["trained"]["clustering.k"] == 4
+    for line in output.splitlines():
+        assert len(line) <= 100
+
+
+def test_fc6_to_fc8_of_a_run(place: Path):
+    output, record = evaluated(place, f"mine mlp --data data {PROBE} --hidden 8 --workers 1")
+    assert "mine: fc6 to fc8 on data/train" in output
+    assert [layer["layer"] for layer in record["result"]["layers"]] == ["fc8"]
+
+
+def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
+    output, record = evaluated(place, "runs/mine knn --data data --workers 1")
+    assert "not asked of 200 neighbours" in output
+    assert [vote["neighbours"] for vote in record["result"]["votes"]] == [20]
+    assert record["result"]["whitening"] == "the run's"
+
+
+def test_agreement_with_the_runs_own_folders_and_with_others(place: Path):
+    _, own = evaluated(place, "mine agreement")
+    closing = json.loads((place / "runs/mine/closing.json").read_text())
+    assert own["result"]["nmi"] == pytest.approx(closing["nmi_labels"])
+    assert own["result"]["images"] == 48
+    _, same = evaluated(place, "mine agreement --data data/train --workers 1")
+    assert same["result"] == own["result"]
+    _, others = evaluated(place, "mine agreement --data data/val --workers 1")
+    assert others["result"]["images"] == 24
+
+
+def test_baselines(place: Path):
+    _, like = evaluated(place, f"random linear --data data {PROBE} --like mine --layers conv2")
+    assert like["network"]["width"] == 16
+    assert like["network"]["front"] == "sobel"
+    assert like["trained"] is None
+    assert [layer["layer"] for layer in like["result"]["layers"]] == ["conv2"]
+    _, rgb = evaluated(place, f"random-rgb linear --data data {PROBE} {TINY} --layers conv2")
+    assert rgb["network"]["front"] == "rgb"
+    assert (place / "evaluations").is_dir()
+    _, backbone = evaluated(
+        place, f"random linear --data data {PROBE} {TINY} --arch resnet18 --layers layer1 pooled"
+    )
+    assert [layer["width"] for layer in backbone["result"]["layers"]] == [9216, 512]
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(place: Path):
+    words = f"evaluate mine linear --data data {PROBE} --ten-crops --device cpu --workers 1"
+    records = []
+    for processes, out in ((1, "one"), (2, "two")):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        launcher = f"--nproc-per-node {processes} --master-addr 127.0.0.1 --master-port {port}"
+        every = f"-m torch.distributed.run {launcher} -m deepcluster {words} --out {out}"
+        subprocess.run(
+            [sys.executable, *every.split()],
+            cwd=place,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
+        (written,) = (place / out).glob("*.json")
+        record = json.loads(written.read_text())
+        record["result"].pop("seconds")
+        records.append(record)
+    assert records[0] == records[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_cleanly(place: Path):
+    words = "evaluate mine linear --data data --epochs 9999 --device cpu --workers 1 --out never"
+    work = subprocess.Popen(
+        [sys.executable, "-m", "deepcluster", *words.split()],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert work.stdout is not None
+    while "candidates" not in work.stdout.readline():
+        pass
+    time.sleep(1)
+    work.send_signal(signal.SIGINT)
+    output, _ = work.communicate(timeout=60)
+    assert work.returncode == 130
+    assert output.splitlines()[-1] == (
+        "deepcluster: stopped; what was saved is whole, and the same command begins anew"
+    )
+    assert not (place / "never").exists()
+
+
+def test_an_untrained_run_and_the_random_baseline_are_one_network(place: Path):
+    """`random` with the run's seed is what the run began from."""
+    import torch
+
+    from deepcluster.evaluation.evaluated import untrained
+    from deepcluster.evaluation.subject import Shape
+    from deepcluster.session import new_network
+    from deepcluster.settings import Architecture, Run
+
+    run = Run(seed=3, network=Architecture(input_size=64, width=16))
+    ours = untrained(Shape(input_size=64, width=16), seed=3).network.state_dict()
+    for name, tensor in new_network(run).state_dict().items():
+        assert torch.equal(tensor, ours[name])
+
+
+def test_bad_words(place: Path):
+    refused(place, "mine", 2, "which network, and how?")
+    refused(place, "mine liner --data data", 2, "no such protocol 'liner'", "linear")
+    refused(place, "mine linear --data data --epoch 3", 2, "--epoch", "--epochs")
+    refused(place, "mine linear", 2, "which images?", "--data")
+    refused(place, "mine linear --data nowhere", 2, "nowhere")
+    refused(place, "mine linear --data data/train", 2, "no folder train")
+    same = "mine linear --train data/val --test data/val"
+    refused(place, same, 2, "data/val cannot be both")
+    refused(place, "mine linear data", 2, "data: not understood")
+    refused(place, "min linear --data data", 2, "there is no run min", "mine")
+    refused(place, "data linear --data data", 2, "data is no run folder")
+    refused(place, "supervised linear --data data", 2, "supervised", "--labels folders")
+    refused(place, "mine linear --data data --arch vgg16", 2, "--arch is for random only")
+    refused(place, "random linear --data data --like nothing", 2, "--like nothing")
+    refused(place, "random agreement", 2, "random has no groups")
+    refused(place, "mine linear --data data --layers conv7", 2, "'conv7'", "conv5")
+    refused(place, "mine linear --data data --epochs 0", 2, "--epochs 0")
+
+
+def test_a_run_that_is_not_trained(place: Path):
+    shutil.copytree(place / "runs/mine", place / "runs/begun")
+    (place / "runs/begun/closing.json").unlink()
+    refused(place, "begun linear --data data", 4, "runs/begun has not been trained to its end")
+    shutil.copytree(place / "runs/mine", place / "runs/cut")
+    (place / "runs/cut/model.safetensors").write_bytes(b"nothing")
+    refused(place, "cut linear --data data", 4, "model.safetensors cannot be read")
+
+
+def test_data_that_cannot_be_used(place: Path, tmp_path: Path):
+    shutil.copytree(place / "runs", tmp_path / "runs")
+    flat = tmp_path / "flat"
+    for name in ("train", "val"):
+        (flat / name).mkdir(parents=True)
+        for number, path in enumerate(sorted((place / "data" / name).rglob("*.png"))):
+            shutil.copy(path, flat / name / f"{number}.png")
+    refused(tmp_path, "mine linear --data flat", 3, "flat/train has no labels", "folder")
+    other = tmp_path / "other"
+    shutil.copytree(place / "data", other)
+    (other / "val/kind3").rename(other / "val/kind9")
+    refused(tmp_path, "mine linear --data other", 3, "'kind3'", "other/train", "other/val")
+    few = tmp_path / "few"
+    shutil.copytree(place / "data", few)
+    for path in sorted((few / "train/kind0").iterdir())[1:]:
+        path.unlink()
+    refused(tmp_path, "mine linear --data few", 3, "class 'kind0' has 1 image", "at least 2")
+
+
+def test_a_missing_run_is_known_without_torch(tmp_path: Path):
+    script = (
+        "import sys\nfrom deepcluster.cli import main\n"
+        "code = main(['evaluate', 'nowhere', 'linear', '--data', 'data'])\n"
+        "assert not {'torch', 'sklearn'} & {*sys.modules}\nsys.exit(code)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
+    assert result.returncode == 2, result.stderr
