@@ -193,6 +193,11 @@ def _probe(
     train, test = _opened(asked, places, subject, bench)
     result = asked.settings(subject.network, train, test, bench)
     _show(probe_table(result, f"{name}: {_titles[type(asked)]} on {train.place}"), bench.display)
+    spent = result.seconds
+    bench.display.say(
+        f"{spent['all']:.1f} s, of which {spent['learn']:.1f} s to learn and {spent['test']:.1f} s "
+        "to test"
+    )
     for layer in result.layers:
         if layer.is_at_edge:
             bench.display.say(

@@ -29,12 +29,11 @@ class Bench:
 
 @contextmanager
 def frozen(network: nn.Module) -> Iterator[None]:
-    """While open, nothing in the network can change: batch norm keeps its statistics."""
+    """While open, the network computes and does not learn: batch norm keeps its statistics."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         for module, training in modes.items():
             module.training = training

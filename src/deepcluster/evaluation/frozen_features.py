@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from deepcluster.evaluation.bench import Bench, frozen
+from deepcluster.evaluation.bench import Bench
 from deepcluster.images.crops import normalize
 from deepcluster.images.loader import Images
 from deepcluster.networks import Network
@@ -20,7 +20,7 @@ Scaling = Literal["layer", "feature", "none"]
 class FrozenFeatures:
     """Layers x B x width; the widest layer sets the width, the others are filled up with zeros.
 
-    Nothing of the network changes, batch norm included.
+    Nothing of the network changes, as long as it is `frozen`.
 
     `scaling` "layer" subtracts the mean over training images and divides all numbers of a layer by
     one number, so that rows are about 1 long: another origin and unit for the same linear
@@ -87,10 +87,7 @@ class FrozenFeatures:
         inputs = normalize(pixels.to(device, non_blocking=True))
         if device.type == "cuda":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with (
-            frozen(self.network),
-            torch.autocast(device.type, autocast, enabled=autocast is not None),
-        ):
+        with torch.no_grad(), torch.autocast(device.type, autocast, enabled=autocast is not None):
             return self._read(inputs)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepcluster.evaluation.accuracy import Accuracy, Counted, best
-from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.bench import Bench, frozen
 from deepcluster.evaluation.candidates import (
     Candidate,
     Readout,
@@ -56,7 +56,7 @@ class Probe:
     batch: int = 256
     """Images per step."""
 
-    steps: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
+    steps: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
     """Candidate step sizes (learning rates), for features of unit length."""
 
     decays: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
@@ -158,6 +158,17 @@ def probed(
     """Learn, choose, test: what each layer's classifier reaches."""
     settings.validate()
     refuse_different_classes(train, test)
+    with frozen(features.network):
+        return _probed(settings, features, new_readout, train, test)
+
+
+def _probed(
+    settings: Probe,
+    features: FrozenFeatures,
+    new_readout: NewReadout,
+    train: LabelledImages,
+    test: LabelledImages,
+) -> ProbeResult:
     kept, held = split(train, settings.held_out, settings.seed)
     candidates = grid(settings.steps, settings.decays)
     seconds: dict[str, float] = {}

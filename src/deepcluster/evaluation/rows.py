@@ -36,6 +36,7 @@ def blocks(
             inputs = normalize(pixels.to(world.device, non_blocking=True))
             with (
                 frozen(network),
+                torch.no_grad(),
                 torch.autocast(
                     world.device.type, bench.autocast, enabled=bench.autocast is not None
                 ),
