@@ -24,10 +24,11 @@ import torchvision
 from PIL import Image
 from torchvision.transforms import v2
 
+from deepcluster.images.kept import Pixels
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
-from deepcluster.images.store import Contents, Pixels, Store
+from deepcluster.images.store import Contents, Store
 from deepcluster.images.stored import StoredImages
 
 REPEATS = 3

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Source, is_store, source_of
-from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display

@@ -11,9 +11,10 @@ import tyro
 
 from deepcluster import flags
 from deepcluster.flags import Count, Place, refuse_unknown
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
-from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.store import Store
 from deepcluster.intake import Intake, show_unusable
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display

@@ -15,7 +15,7 @@ from deepcluster.features import Whitening
 from deepcluster.features.raw_rows import Keep
 from deepcluster.images.crops import CropRange
 from deepcluster.images.jitter import Jitter
-from deepcluster.images.store import Pixels
+from deepcluster.images.kept import Pixels
 from deepcluster.pseudolabels import Draw
 from deepcluster.runtime.errors import UsageError
 from deepcluster.training.optimizers import Optimization

@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 
 from deepcluster.images.crops import PAPER, SHIFTED, TEN, CropRange
+from deepcluster.images.kept import Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
-from deepcluster.images.store import Pixels
 from deepcluster.images.stored import StoredImages
 
 COUNT = 23

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deepcluster.evaluation.subject import Shape
 from deepcluster.features import PCA
-from deepcluster.images.store import Colour
+from deepcluster.images.kept import Colour
 from deepcluster.networks import Network, build_network
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.images.folder import encoded
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
 from deepcluster.images.source import is_store, quick_check, source_of
-from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, UsageError

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from PIL import Image
 
-from deepcluster.images.decode import Unusable, decode, unreadable
-from deepcluster.images.folder import Found, decoded, encoded
+from deepcluster.images.crew import examining
+from deepcluster.images.folder import decoded
+from deepcluster.images.judging import judged
 from deepcluster.images.source import Source, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
@@ -78,11 +78,12 @@ class Index:
         """
         files = source_of(source)
         found = files.find()
-        judge = partial(judged, files)
-        ahead = 16 * max(1, workers)
 
         def rows() -> Iterator[dict[str, Any]]:
-            with closing(in_order(judge, found, workers, ahead)) as verdicts:
+            with (
+                examining(None, len(found), workers) as (examine, threads),
+                closing(in_order(partial(judged, files, examine), found, threads)) as verdicts,
+            ):
                 for done, (row, _) in enumerate(verdicts, 1):
                     yield row
                     if progress is not None:
@@ -93,15 +94,14 @@ class Index:
     @classmethod
     def from_rows(cls, rows: Iterable[dict[str, Any]]) -> Index:
         """The index of files that were judged, in the order of the source."""
-        number = count()
-        remaining = iter(rows)
-        parts: list[pa.RecordBatch] = []
-        # A part at a time: a million rows as Python's dicts would fill a gigabyte.
-        while part := list(islice(remaining, _PART)):
-            for row in part:
-                row["id"] = next(number) if row["reason"] is None else None
-            parts.append(pa.RecordBatch.from_pylist(part, schema=SCHEMA))
-        return cls(pa.Table.from_batches(parts, SCHEMA))
+        return cls(pa.Table.from_batches(_parts(rows), SCHEMA))
+
+    @staticmethod
+    def write(rows: Iterable[dict[str, Any]], path: Path) -> None:
+        """Write the index of files that were judged, without ever holding all of it."""
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+            for part in _parts(rows):
+                writer.write_batch(part)
 
     def save(self, path: str | Path) -> None:
         """Write the index; the file is whole or it is not there."""
@@ -217,29 +217,14 @@ class Index:
         return self.table.filter(pc.is_valid(self.table["id"]))
 
 
-def judged(source: Source, found: Found) -> tuple[dict[str, Any], Image.Image | None]:
-    """What the index says of a file, and the image in it if there is one."""
-    row: dict[str, Any] = {
-        "path": encoded(found.path),
-        "size": found.size,
-        "modified": found.modified,
-        "label": None if found.label is None else encoded(found.label),
-        "reason": found.reason,
-    }
-    image = None
-    if found.reason is not None:
-        return row, image
-    try:
-        with source.open(found.path) as file:
-            row["hash"] = _digest(file)
-            file.seek(0)
-            image, row["mode"] = decode(file)
-            row["width"], row["height"] = image.size
-    except Unusable as unusable:
-        row["reason"] = unusable.reason
-    except OSError as error:
-        row["reason"] = unreadable(error)
-    return row, image
+def _parts(rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """The rows, numbered, a part at a time: a million as Python's dicts would fill a gigabyte."""
+    number = count()
+    remaining = iter(rows)
+    while part := list(islice(remaining, _PART)):
+        for row in part:
+            row["id"] = next(number) if row["reason"] is None else None
+        yield pa.RecordBatch.from_pylist(part, schema=SCHEMA)
 
 
 def _content(source: Source, path: str) -> str | None:

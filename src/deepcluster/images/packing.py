@@ -14,33 +14,24 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
-from deepcluster.images.crops import DEVIATION
+from deepcluster.images.crew import examining
 from deepcluster.images.folder import Found, decoded
-from deepcluster.images.index import Index, judged
+from deepcluster.images.index import Index
+from deepcluster.images.judging import Judged, Wanted, judged
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.source import Source
-from deepcluster.images.store import MANIFEST, Colour, Contents, Pixels, Store
+from deepcluster.images.store import MANIFEST, Contents, Store
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
+_PROGRESS = "progress.jsonl"
 _BLOCK = 128  # files between two lines of progress
-
-# Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
-# weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
-GREY = tuple(1 / d / sum(1 / e for e in DEVIATION) for d in DEVIATION)
-
-
-class _Packed(NamedTuple):
-    row: dict[str, Any]
-    pixels: NDArray[np.uint8] | None
-    """height x width x channels; None where the file is unusable."""
 
 
 def pack(
@@ -59,7 +50,7 @@ def pack(
             it is, and another one, or a damaged one, is made anew.
         colour: grey is enough for a network that begins with Sobel.
         how: Short side and shape.
-        workers: How many threads decode.
+        workers: How many files are decoded at a time.
         progress: Called with the number of files done and of all files; what it raises ends the
             work, which can be continued.
     """
@@ -70,11 +61,15 @@ def pack(
     with storage_errors_named(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
+        begun = (target / _PROGRESS).exists()
         settings = json.dumps([colour, how.short_side, how.shape])
-        work = partial(_packed, source, colour, how)
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
-            with closing(in_order(work, left, workers, 16 * max(1, workers))) as results:
+            wanted = Wanted(colour, how)
+            with (
+                examining(wanted, len(left), workers, apart=begun) as (examine, threads),
+                closing(in_order(partial(judged, source, examine), left, threads)) as results,
+            ):
                 while block := list(islice(results, _BLOCK)):
                     writer.add(block)
                     if progress is not None:
@@ -97,47 +92,20 @@ def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store
     return store
 
 
-def kept(image: Image.Image, colour: Colour, how: Pixels) -> NDArray[np.uint8]:
-    """The image as the store keeps it (height x width x channels)."""
-    if colour == "grey":
-        image = image.convert("L", (*GREY, 0.0))
-    short = min(image.size)
-    side = min(short, how.short_side)
-    if how.shape == "square":
-        left, top = (image.width - short) // 2, (image.height - short) // 2
-        box = (left, top, left + short, top + short)
-        image = image.resize((side, side), Image.Resampling.BILINEAR, box=box)
-    elif side < short:
-        width, height = (max(1, round(side * each / short)) for each in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return pixels.reshape(*pixels.shape[:2], -1)
-
-
-def _packed(source: Source, colour: Colour, how: Pixels, found: Found) -> _Packed:
-    row, image = judged(source, found)
-    return _Packed(row, None if image is None else kept(image, colour, how))
-
-
 class _Writer:
     """The files of a store under way."""
 
     def __init__(self, folder: Path, settings: str, found: list[Found]) -> None:
         self.folder = folder
-        self.rows: list[dict[str, Any]] = []
-        self.layout: list[tuple[int, int, int]] = []
+        self.done = 0
         self.ends: list[int] = []
         self.checksums: list[int] = []
         self._settings = settings
         self._take_up(found)
         self._pixels = self._opened("pixels.u8.partial", self.ends[-1] if self.ends else 0)
-        self._progress = self._opened("progress.jsonl", self._progress_length)
+        self._progress = self._opened(_PROGRESS, self._progress_length)
 
-    @property
-    def done(self) -> int:
-        return len(self.rows)
-
-    def add(self, block: list[_Packed]) -> None:
+    def add(self, block: list[Judged]) -> None:
         """Write the pixels, then the line that vouches for them."""
         start = end = self.ends[-1] if self.ends else 0
         checksum = 0
@@ -170,43 +138,42 @@ class _Writer:
         """Put everything in place, the manifest last."""
         self.close()
         (self.folder / "pixels.u8.partial").replace(self.folder / "pixels.u8")
-        index = Index.from_rows(self.rows)
-        index.save(self.folder / "index.parquet")
         place = RunFolder(self.folder)
-        place.write_array("layout.npy", np.array(self.layout, dtype=np.int64).reshape(-1, 3))
+        faults.point("index.write")
+        # From the file, line by line: what is written before is not kept in memory meanwhile.
+        place.write("index.parquet", lambda path: Index.write(self._written("rows"), path))
+        layout = np.fromiter(self._written("layout"), dtype=np.dtype((np.int64, 3)))
+        place.write_array("layout.npy", layout)
         contents = Contents(
             colour,
             how.short_side,
             how.shape,
-            images=len(index),
+            images=len(layout),
             bytes=self.ends[-1] if self.ends else 0,
             block_ends=self.ends,
             checksums=self.checksums,
         )
         place.write(MANIFEST, contents.to_json())
-        (self.folder / "progress.jsonl").unlink()
+        (self.folder / _PROGRESS).unlink()
+
+    def _written(self, what: str) -> Iterator[Any]:
+        for line, _ in _whole_lines(self.folder / _PROGRESS):
+            yield from line[what]
 
     def _take(self, line: dict[str, Any]) -> None:
-        self.rows += line["rows"]
-        self.layout += [tuple(place) for place in line["layout"]]
+        self.done += len(line["rows"])
         self.ends.append(line["end"])
         self.checksums.append(line["checksum"])
 
     def _take_up(self, found: list[Found]) -> None:
         """Take what an earlier packing has finished, as long as it is of the same files."""
         self._progress_length = 0
-        names = {one.path: one for one in found}
         if (self.folder / "pixels.u8").exists():  # killed between two renames of `finish`
             (self.folder / "pixels.u8").replace(self.folder / "pixels.u8.partial")
-        for line, length in _whole_lines(self.folder / "progress.jsonl"):
+        for line, length in _whole_lines(self.folder / _PROGRESS):
             rows = line["rows"]
-            expected = found[self.done : self.done + len(rows)]
-            same = [decoded(row["path"]) for row in rows] == [one.path for one in expected]
-            same = same and all(
-                (row["size"], row["modified"])
-                == (names[decoded(row["path"])].size, names[decoded(row["path"])].modified)
-                for row in rows
-            )
+            there = [(decoded(row["path"]), row["size"], row["modified"]) for row in rows]
+            same = there == [one[:3] for one in found[self.done : self.done + len(rows)]]
             written = self.folder / "pixels.u8.partial"
             if not same or line["settings"] != self._settings:
                 return

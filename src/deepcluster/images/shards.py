@@ -32,7 +32,7 @@ from deepcluster.images.tar_members import Damaged, Member, members
 from deepcluster.runtime.errors import UsageError
 
 LARGEST = 2**30
-"""Bytes of a member; more are no image that could be decoded."""
+"""Bytes of a file or a member; more are no image that could be decoded."""
 
 _TAR = re.compile(r"\.tar$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(tar\.\w+|tgz|tbz2?|txz)$", re.IGNORECASE)

@@ -18,26 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Colour
 from deepcluster.runtime.errors import DataError
 
 FORMAT = 1
 MANIFEST = "store.json"
-
-Colour = Literal["grey", "rgb"]
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """How images are kept for training."""
-
-    keep: Literal["store", "files"] = "store"
-    """store: decoded once into the run folder. files: decoded anew at every look (slow)."""
-
-    short_side: int = 256
-    """Short side of the images in the store, in pixels; smaller images are not enlarged."""
-
-    shape: Literal["aspect", "square"] = "aspect"
-    """aspect: the whole image. square: its centre."""
 
 
 @dataclass(frozen=True)

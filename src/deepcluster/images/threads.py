@@ -16,12 +16,17 @@ Result = TypeVar("Result")
 
 
 def in_order(
-    work: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    ahead: int | None = None,
 ) -> Generator[Result, None, None]:
     """`work(item)` for every item, in order, up to `ahead` of them before they are asked for.
 
+    Unless said otherwise that is as many as keep the threads busy for a moment.
     Closing the iterator early ends the threads; what they had not begun is dropped.
     """
+    ahead = 32 * max(1, workers) if ahead is None else ahead
     pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="images")
     waiting: deque[Future[Result]] = deque()
     try:

@@ -1,0 +1,86 @@
+"""One file: what the index says of it, and its pixels as a store keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepcluster.images.decode import TOO_LITTLE_MEMORY, Unusable, decode_pixels, unreadable
+from deepcluster.images.folder import Found, encoded
+from deepcluster.images.kept import Colour, Pixels, kept
+from deepcluster.images.shards import LARGEST
+from deepcluster.images.source import Source
+
+
+class Judged(NamedTuple):
+    """A file that was read."""
+
+    row: dict[str, Any]
+    """Of the index; the id is still missing."""
+    pixels: NDArray[np.uint8] | None
+    """height x width x channels; None where the file is unusable, or no pixels were wanted."""
+
+
+class Wanted(NamedTuple):
+    """The manner in which pixels are to be kept."""
+
+    colour: Colour
+    how: Pixels
+
+
+Examine = Callable[[bytes], Judged]
+"""The content of a file to the part of its row that the content decides, and its pixels."""
+
+
+def judged(source: Source, examine: Examine, found: Found) -> Judged:
+    """What the index says of a file, and its pixels."""
+    row: dict[str, Any] = {
+        "path": encoded(found.path),
+        "size": found.size,
+        "modified": found.modified,
+        "label": None if found.label is None else encoded(found.label),
+        "reason": found.reason,
+    }
+    if found.reason is None and found.size > LARGEST:
+        row["reason"] = f"larger than {LARGEST / 2**30:.0f} GiB"
+    if row["reason"] is not None:
+        return Judged(row, None)
+    try:
+        with source.open(found.path) as file:
+            data = file.read()
+    except OSError as error:
+        return Judged(row | {"reason": unreadable(error)}, None)
+    about, pixels = examine(data)
+    return Judged(row | about, pixels)
+
+
+def examined(wanted: Wanted | None, data: bytes, *, quick: bool = False) -> Judged:
+    """What the content of a file decides.
+
+    Args:
+        wanted: How pixels are to be kept, if they are.
+        data: The content.
+        quick: Whether JPEGs may be decoded by the faster decoder. It changes nothing but the time,
+            and that it complains of damaged files to the terminal.
+    """
+    about: dict[str, Any] = {"hash": content_hash(data)}
+    try:
+        pixels, mode = decode_pixels(data, quick=quick)
+        small = None if wanted is None else kept(pixels, *wanted)
+    except Unusable as unusable:
+        return Judged(about | {"reason": unusable.reason}, None)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):  # torch has no other word
+            raise
+        return Judged(about | {"reason": TOO_LITTLE_MEMORY}, None)
+    about |= {"mode": mode, "height": pixels.shape[0], "width": pixels.shape[1]}
+    return Judged(about, small)
+
+
+def content_hash(data: bytes) -> str:
+    """The name of a content."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,74 @@
+"""An image as a store keeps it: its short side and shape, grey or in colours.
+
+All of it in whole numbers, so that a store has the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from deepcluster.images.crops import DEVIATION
+
+Colour = Literal["grey", "rgb"]
+
+# Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
+# weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
+GREY = tuple(1 / d / sum(1 / e for e in DEVIATION) for d in DEVIATION)
+
+_ONE = 1 << 16
+_WEIGHTS = tuple(np.uint32(round(weight * _ONE)) for weight in GREY)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How images are kept for training."""
+
+    keep: Literal["store", "files"] = "store"
+    """store: decoded once into the run folder. files: decoded anew at every look (slow)."""
+
+    short_side: int = 256
+    """Short side of the images in the store, in pixels; smaller images are not enlarged."""
+
+    shape: Literal["aspect", "square"] = "aspect"
+    """aspect: the whole image. square: its centre."""
+
+
+def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:
+    """The RGB image (height x width x 3) as the store keeps it (height x width x channels)."""
+    height, width = pixels.shape[:2]
+    short = min(height, width)
+    side = min(short, how.short_side)
+    if how.shape == "square":
+        top, left = (height - short) // 2, (width - short) // 2
+        pixels = pixels[top : top + short, left : left + short]
+    pixels = np.require(pixels, requirements=["C", "W"])  # torch wants arrays that it may write
+    if side < short:
+        down, across = (max(1, round(side * each / short)) for each in pixels.shape[:2])
+        pixels = resized(pixels, down, across)
+    return grey(pixels) if colour == "grey" else pixels
+
+
+def resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """The image in another size, antialiased: Pillow's bilinear, but for one level here and there.
+
+    By torch, which has vector instructions for it.
+    """
+    # The batch is made by torch: numpy's strides of a batch of one would miss the fast way.
+    batch = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+    result = F.interpolate(batch, (height, width), mode="bilinear", antialias=True)
+    return np.ascontiguousarray(result[0].permute(1, 2, 0).numpy())
+
+
+def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The mean of the channels weighted by `GREY`, rounded."""
+    total = np.full(pixels.shape[:2], _ONE // 2, dtype=np.uint32)
+    for channel, weight in enumerate(_WEIGHTS):
+        total += np.multiply(pixels[..., channel], weight, dtype=np.uint32)
+    total //= np.uint32(_ONE)
+    return total.astype(np.uint8)[..., None]
