@@ -5,9 +5,7 @@ A file that cannot be used is named and left out; what is left is kept decoded i
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,42 +84,36 @@ class Intake:
         changes = index.changes(self.source)
         return index, str(changes) if any(changes) else ""
 
-    def read(
-        self, folder: RunFolder, run: Run, max_unusable: float, world: World, display: Display
-    ) -> Index:
+    def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
-        index = self.made_ready(folder, run, world, display)
+        index = self.made_ready(folder, run, display)
         if index is None:
-            with self._reading(world, display) as advance:
-                index = Index.build(self.source, run.speed.threads, advance)
+            with self._reading(display) as advance:
+                index = Index.build(self.source, _workers(run), advance)
         show_unusable(index, display)
         self.refuse_useless(index, max_unusable)
         return index
 
-    def made_ready(
-        self, folder: RunFolder, run: Run, world: World, display: Display
-    ) -> Index | None:
+    def made_ready(self, folder: RunFolder, run: Run, display: Display) -> Index | None:
         """The index of the store that the run reads, made if it is not there; None without one."""
         if self.store is not None:
             return self.store.index
         if run.pixels.keep == "files":
             return None
-        with self._reading(world, display) as advance:
+        with self._reading(display) as advance:
             colour, how = colour_for(run), run.pixels
-            store = pack(self.source, folder.store, colour, how, run.speed.threads, advance)
+            store = pack(self.source, folder.store, colour, how, _workers(run), advance)
         return store.index
 
     @contextmanager
-    def _reading(self, world: World, display: Display) -> Iterator[Callable[[int, int], None]]:
+    def _reading(self, display: Display) -> Iterator[Callable[[int, int], None]]:
         """A function to be told how far the reading of files has come."""
         with display.phase("reading images", 0, {}, "read") as phase:
-            tell = _telling(world)
 
             def advance(done: int, total: int) -> None:
                 phase.total = total
                 phase.advance(done - phase.done)
                 interruption.raise_if_asked()
-                tell()
 
             yield advance
 
@@ -191,6 +183,11 @@ def colour_for(run: Run) -> Colour:
     return "grey" if run.network.front == "sobel" else "rgb"
 
 
+def _workers(run: Run) -> int:
+    """How many files are decoded at a time: the other processes wait, so all cores are free."""
+    return run.speed.workers or os.cpu_count() or 1
+
+
 def show_unusable(index: Index, display: Display) -> None:
     """Say which files are left out, and why."""
     unusable = index.unusable
@@ -205,16 +202,3 @@ def show_unusable(index: Index, display: Display) -> None:
         display.say(f"  {encoded(path)}: {reason}")
     if len(unusable) > 10:
         display.say(f"  and {len(unusable) - 10:,} more")
-
-
-def _telling(world: World) -> Callable[[], None]:
-    """A function that tells the other processes, once a minute, to go on waiting."""
-    told_at = time.monotonic()
-
-    def tell() -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at > 60:  # they wait ten minutes for a word, no more
-            told_at = time.monotonic()
-            world.broadcast_bytes(json.dumps({"wait": True}).encode())
-
-    return tell

@@ -130,7 +130,8 @@ def _prepared_by_the_leader(
     """
     if world.leads:
         try:
-            prepared = _prepared(asked, world, display, held)
+            with world.others_waiting():
+                prepared = _prepared(asked, world, display, held)
         except DeepClusterError as error:
             world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
             raise
@@ -138,9 +139,7 @@ def _prepared_by_the_leader(
         world.broadcast_bytes(json.dumps(word).encode())
         world.broadcast_bytes(prepared.index.to_bytes())
         return prepared
-    told: dict[str, Any] = {"wait": True}
-    while "wait" in told:
-        told = json.loads(world.broadcast_bytes(b""))
+    told: dict[str, Any] = json.loads(world.heard())
     if "error" in told:
         raise ToldByTheLeaderError(told["error"])
     index = Index.from_bytes(world.broadcast_bytes(b""))
@@ -166,7 +165,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
             intake.refuse_unlabelled()
         _refuse_small_disk(folder, likely)
         held.enter_context(folder.locked())
-        index = intake.read(folder, likely, asked.max_unusable, world, display)
+        index = intake.read(folder, likely, asked.max_unusable, display)
     else:
         held.enter_context(folder.locked())
         index = index or intake.unchanged_index(folder)
@@ -178,7 +177,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
             return Prepared(folder, index, run, finished=True)
-        intake.made_ready(folder, run, world, display)
+        intake.made_ready(folder, run, display)
     _announce(folder, index, run, reasons, display)
     _begin(folder, index, run, reasons, asked)
     return Prepared(folder, index, run, finished=False)

@@ -1,5 +1,10 @@
 """The processes of one run."""
 
+import os
+import socket
+import time
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -67,6 +72,41 @@ def test_a_broken_connection_is_the_end_of_another_process(error):
 def test_other_errors_keep_their_own_words():
     with pytest.raises(RuntimeError, match="shape mismatch"), failures_named():
         raise RuntimeError("shape mismatch")
+
+
+def test_alone_nobody_waits():
+    with World().others_waiting():
+        pass
+
+
+def slow_leader(rank: int, folder: str, dies: bool) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": Path(folder, "port").read_text()}
+    torch.set_num_threads(1)
+    with joined("cpu", timeout_minutes=1.5 / 60) as world:
+        if rank == 0:
+            with world.others_waiting():
+                time.sleep(4)  # more than twice as long as they wait for a word
+                if dies:
+                    os._exit(0)
+            world.broadcast_bytes(b"done at last")
+            return
+        try:
+            word = world.heard().decode()
+        except WorldError:
+            word = "the leader is gone"
+        Path(folder, "heard").write_text(word)
+
+
+@pytest.mark.parametrize(
+    ("dies", "expected"), [(False, "done at last"), (True, "the leader is gone")]
+)
+def test_a_slow_leader_is_waited_for_and_a_dead_one_is_not(tmp_path, dies, expected):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        (tmp_path / "port").write_text(str(free.getsockname()[1]))
+    processes.spawn(slow_leader, args=(str(tmp_path), dies), nprocs=2)
+    assert (tmp_path / "heard").read_text() == expected
 
 
 def in_one_of_two(rank: int, folder: str) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -29,6 +30,8 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    patience: float = 60.0
+    """Seconds of the leader's silence after which the others should be told to wait on."""
 
     @property
     def leads(self) -> bool:
@@ -105,6 +108,37 @@ class World:
             payload = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
         return self.broadcast(payload).numpy().tobytes()
 
+    @contextmanager
+    def others_waiting(self) -> Iterator[None]:
+        """While open, the leader may take its time and reduces nothing: the others wait in `heard`.
+
+        They are told to wait on before their patience ends. A leader that has died says nothing
+        more, and its connection breaks, which they notice at once.
+        """
+        if self.size == 1:
+            yield
+            return
+        over = threading.Event()
+
+        def tell() -> None:
+            with suppress(WorldError):  # another one ended: the leader's next word will fail too
+                while not over.wait(self.patience):
+                    self.broadcast_bytes(b"")
+
+        telling = threading.Thread(target=tell, name="others waiting", daemon=True)
+        telling.start()
+        try:
+            yield
+        finally:
+            over.set()
+            telling.join()
+
+    def heard(self) -> bytes:
+        """The leader's next bytes that are not empty, however long they take to come."""
+        while not (word := self.broadcast_bytes(b"")):
+            pass
+        return word
+
     def wait(self) -> None:
         """Return when every process has come here."""
         self.any(False)
@@ -144,7 +178,8 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
     with failures_named():
         dist.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), here)
+        patience = min(60.0, 15.0 * timeout_minutes)
+        yield World(dist.get_rank(), dist.get_world_size(), here, patience)
     finally:
         dist.destroy_process_group()
 
