@@ -204,7 +204,7 @@ def test_too_little_space_is_known_before_any_image_is_read(
     space = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: space._replace(free=10**9))
     with pytest.raises(StorageError, match=r"need 1,399 MB and 1,000 MB are free"):
-        _refuse_small_disk(RunFolder(tmp_path / "run"), paper_alexnet())
+        _refuse_small_disk(RunFolder(tmp_path / "run"), paper_alexnet(), 0)
 
 
 def test_two_runs_in_one_folder(images: Path, tmp_path: Path):

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
-from deepcluster import check_command, plan
+from deepcluster import check_command, plan, session
 from deepcluster.cli import main
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Pixels
+from deepcluster.intake import Intake
 from deepcluster.presets import automatic, paper_alexnet, small
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import StorageError
+from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import World
 
 Capture = pytest.CaptureFixture[str]
@@ -106,6 +116,9 @@ def test_copies_of_one_image_end_with_three(tmp_path: Path, capsys: Capture) -> 
         (["check", "photos", "--workers", "0"], "--workers 0: use at least 1"),
         (["check", "photos", "more"], "more: not understood"),
         (["check", "photos", "--index", "photos/a.png"], "there is another file"),
+        (["check", "photos", "--index", "no/where.parquet"], "there is no folder no that can be"),
+        (["check", "photos", "--index", "photos"], "--index photos is a folder"),
+        (["train", "photos", "--index", "i.parquet"], "no such file; deepcluster check writes it"),
     ],
 )
 def test_misuse_is_one_sentence(
@@ -129,6 +142,68 @@ def test_help_fits_a_screen(capsys: Capture) -> None:
     shown = capsys.readouterr().out
     assert "--index" in shown
     assert len(shown.splitlines()) < 24
+
+
+@pytest.mark.parametrize("change", [None, "changed", "added", "same size and time"])
+def test_training_takes_the_index_while_it_is_true(
+    change: str | None, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", str(images), "--index", "i.parquet"]) == 0
+    expected = Index.load("i.parquet")
+    one = images / "kind0/0000.png"
+    if change == "changed":
+        Image.linear_gradient("L").save(one)
+    elif change == "added":
+        Image.linear_gradient("L").save(images / "kind0/new.png")
+    elif change is not None:
+        before, content = one.stat(), bytearray(one.read_bytes())
+        content[-1] ^= 1  # of a checksum that nobody reads
+        one.write_bytes(content)
+        os.utime(one, ns=(before.st_atime_ns, before.st_mtime_ns))
+    built = []
+    build = Index.build
+
+    def spy(*arguments: Any) -> Index:
+        built.append(1)
+        return build(*arguments)
+
+    monkeypatch.setattr(Index, "build", spy)
+    console = Console(file=io.StringIO(), width=200)
+    intake = Intake(images, Path("i.parquet"))
+    run = replace(
+        small(), pixels=Pixels(keep="files" if change != "same size and time" else "store")
+    )
+    index = intake.read(RunFolder(tmp_path / "run"), run, 0.05, Display(console=console))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    if change is None:
+        assert built == []
+        assert index.table.equals(expected.table)
+        assert said == ""
+    elif change == "same size and time":  # packing reads every file, and sees it
+        assert "not as i.parquet has it: the content of some files has changed" in said
+    else:
+        assert built == [1]
+        assert len(index) == len(expected) + (change == "added")
+        assert f"--index i.parquet is not used: {int(change == 'added')} added, 0 removed" in said
+
+
+def test_a_run_is_refused_where_its_store_has_no_room(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small()
+    store = Intake(images).store_bytes(run)
+    assert store == 24 * 72 * 72
+    assert Intake(images).store_bytes(replace(run, pixels=Pixels(keep="files"))) == 0
+    free = plan.needs(run, Index.build(images, 1)).checkpoints + store // 2
+    usage = type("Usage", (), {"free": free})
+    monkeypatch.setattr(session.shutil, "disk_usage", lambda _: usage)
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(StorageError, match=r"decoded images about 0 MB and \d+ MB are free"):
+        session._refuse_small_disk(folder, run, store)
+    session._refuse_small_disk(folder, run, 0)
+    folder.store.mkdir(parents=True)  # of a packing that was killed near its end
+    (folder.store / "pixels.u8.partial").write_bytes(bytes(store * 3 // 4))
+    session._refuse_small_disk(folder, run, store)
 
 
 def test_needs_follow_the_number_of_images(images: Path) -> None:

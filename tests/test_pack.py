@@ -15,6 +15,8 @@ import child
 import numpy as np
 import pytest
 
+from deepcluster.cli import main
+
 SETTINGS = "--preset small --k 4 --epochs 2 --batch 16 --network.width 16 --device cpu".split()
 
 
@@ -75,6 +77,27 @@ def test_killed_while_packing_the_next_command_takes_the_same_number(images: Pat
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{images.name}-1"]
 
 
+def test_too_little_space_for_a_store_is_known_at_once(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    space = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: space._replace(free=100_000))
+    assert main(["pack", str(images), str(tmp_path / "store")]) == 6
+    assert "it needs about 0 MB and 0 MB are free; make room" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_half_a_store_is_named(images: Path, tmp_path: Path):
+    words = ["pack", str(images), "store"]
+    assert child.run(words, tmp_path, "pack.block:kill@1")[0] == -signal.SIGKILL
+    for verb in ("train", "check"):
+        code, output = child.run([verb, "store"], tmp_path)
+        assert code == 3
+        assert "store is a store whose packing was interrupted; the same" in output
+    assert child.run(words, tmp_path)[0] == 0
+    assert child.run(["check", "store"], tmp_path)[0] == 0
+
+
 def test_a_store_lost_between_two_commands_is_packed_again(images: Path, tmp_path: Path):
     expected = trained(images, tmp_path, "whole")
     words = ["train", str(images), *SETTINGS, "--out", "cut"]
@@ -107,8 +130,13 @@ def test_what_a_store_keeps_is_among_the_settings_that_change_results(images: Pa
     code, output = child.run(["pack", str(images), "store", "--short-side", "64"], tmp_path)
     assert code == 0, output
     trained("store", tmp_path, "run")
+    assert (
+        "pixels as store has them: grey, short side 64, aspect"
+        in (tmp_path / "output.txt").read_text()
+    )
     settings = json.loads((tmp_path / "run/settings.json").read_text())
     assert settings["effective"]["pixels.short_side"] == 64
+    assert settings["effective"]["pixels.colour"] == "grey"
     words = ["train", str(images), *SETTINGS, "--out", "run", "--epochs", "3"]
     code, output = child.run(words, tmp_path)
     assert code == 4

@@ -158,7 +158,11 @@ def _read(intake: Intake, workers: int, display: Display) -> Index:
 
 
 def _refuse_to_overwrite(place: Path) -> None:
-    """Raise where something lies there that is no index."""
+    """Raise where the index cannot be put, or something else lies."""
+    if not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
+        raise UsageError(f"--index {place}: there is no folder {place.parent} that can be written")
+    if place.is_dir():
+        raise UsageError(f"--index {place} is a folder; name a file")
     if place.exists():
         try:
             Index.load(place)

@@ -18,7 +18,7 @@ from deepcluster.images.index import Index
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
-from deepcluster.images.packing import pack
+from deepcluster.images.packing import expected_bytes, pack
 from deepcluster.images.source import Source, is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -35,6 +35,8 @@ class Intake:
     """The images that the user named: files somewhere, or a store of them."""
 
     place: Path
+    known: Path | None = None
+    """An index that `check` made of them, if the user has one."""
 
     @cached_property
     def store(self) -> Store | None:
@@ -46,21 +48,39 @@ class Intake:
         """The files, where the user named some."""
         return source_of(self.place)
 
+    @cached_property
     def most(self) -> int:
         """How many images there are at the most, known without reading them."""
         return len(self.source.find()) if self.store is None else len(self.store)
 
+    def store_bytes(self, run: Run) -> int:
+        """About how many bytes the store of the run will take, judged by a few of the files."""
+        if self.store is not None or run.pixels.keep == "files":
+            return 0
+        return expected_bytes(self.source, colour_for(run), run.pixels)
+
     def suited(self, run: Run) -> Run:
         """The run with the pixels that it will really see; refuses colours that are not there."""
         if self.store is None:
-            return run
+            return replace(run, pixels=replace(run.pixels, colour=colour_for(run)))
         contents = self.store.contents
         if contents.colour == "grey" and run.network.front == "rgb":
             raise UsageError(
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"
             )
-        return replace(run, pixels=Pixels("store", contents.short_side, contents.shape))
+        how = Pixels("store", contents.short_side, contents.shape, contents.colour)
+        return replace(run, pixels=how)
+
+    def notes(self, run: Run) -> list[str]:
+        """What a person should know of how `suited` changes a run."""
+        asked, seen = run.pixels, self.suited(run).pixels
+        if self.store is None or asked in (seen, replace(seen, colour="auto")):
+            return []
+        return [
+            f"pixels as {encoded(str(self.place))} has them: {seen.colour}, short side "
+            f"{seen.short_side}, {seen.shape}; --pixels.* is for images that are not packed yet"
+        ]
 
     def unchanged_index(self, folder: RunFolder) -> Index:
         """The index of a run that was begun; raises if the images are no longer the same."""
@@ -86,12 +106,33 @@ class Intake:
 
     def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
+        known = self._still_true(display)
         index = self.made_ready(folder, run, display)
-        if index is None:
+        if index is None and known is None:
             with self._reading(display) as advance:
                 index = Index.build(self.source, _workers(run), advance)
+        elif index is None:
+            index = known
+        elif known is not None and known.fingerprint != index.fingerprint:
+            # Of the same size and time as then, so that only reading them could tell.
+            display.say(f"not as {self.known} has it: the content of some files has changed")
+        assert index is not None
         show_unusable(index, display)
         self.refuse_useless(index, max_unusable)
+        return index
+
+    def _still_true(self, display: Display) -> Index | None:
+        """The index that the user has, if the files are still those of which it was made."""
+        if self.known is None or self.store is not None:
+            return None
+        try:
+            index = Index.load(self.known)
+        except ResumeError as error:
+            raise UsageError(f"--index {self.known} is no index of check's; {error}") from error
+        changes = index.changes(self.source)
+        if any(changes):
+            display.say(f"--index {self.known} is not used: {changes} since it was made")
+            return None
         return index
 
     def made_ready(self, folder: RunFolder, run: Run, display: Display) -> Index | None:
@@ -180,6 +221,10 @@ class Intake:
 
 def colour_for(run: Run) -> Colour:
     """What a store must keep: Sobel begins by averaging the colours, so grey is enough for it."""
+    if run.pixels.keep == "files":
+        return "rgb"
+    if run.pixels.colour != "auto":
+        return run.pixels.colour
     return "grey" if run.network.front == "sobel" else "rgb"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,13 +13,14 @@ import tyro
 from deepcluster import flags
 from deepcluster.flags import Count, Place, refuse_unknown
 from deepcluster.images.kept import Colour, Pixels
+from deepcluster.images.packing import expected_bytes
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
 from deepcluster.images.store import Store
 from deepcluster.intake import Intake, show_unusable
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
-from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.errors import DataError, StorageError, UsageError
 from deepcluster.runtime.run_folder import RunFolder, refuse_foreign
 
 
@@ -66,6 +68,7 @@ def pack(words: list[str]) -> int:
     if intake.store is not None:
         raise UsageError(f"{asked.images} is a store already")
     _refuse_other_store(asked, intake)
+    _refuse_small_disk(asked.store, expected_bytes(intake.source, asked.colour, how))
     with (
         interruption.noticed(),
         RunFolder(asked.store).locked(),
@@ -85,6 +88,18 @@ def pack(words: list[str]) -> int:
             f"in {asked.store}; next: deepcluster train {asked.store}"
         )
     return 0
+
+
+def _refuse_small_disk(store: Path, needed: int) -> None:
+    """Fail early if the pixels would not fit; those of a packing that was begun are there."""
+    place = next(parent for parent in (store, *store.absolute().parents) if parent.exists())
+    packed = sum(file.stat().st_size for file in store.glob("pixels.u8*"))
+    free = shutil.disk_usage(place).free
+    if free < 0.9 * needed - packed:  # the estimate may be a little too high
+        raise StorageError(
+            f"no space for the store in {place}: it needs about {needed / 1e6:,.0f} MB and "
+            f"{free / 1e6:,.0f} MB are free; make room, or choose another STORE"
+        )
 
 
 def _refuse_other_store(asked: Pack, intake: Intake) -> None:

@@ -48,6 +48,7 @@ class Asked:
     out: Path | None = None
     fresh: bool = False
     max_unusable: float = 0.05
+    index: Path | None = None  # the verdict on the images, if check was asked before
     words: tuple[str, ...] = ()  # the command line, for the record
 
 
@@ -149,7 +150,7 @@ def _prepared_by_the_leader(
 
 def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> Prepared:
     gpu = world.device.type == "cuda"
-    intake = Intake(asked.images)
+    intake = Intake(asked.images, asked.index)
     if asked.out is None:
         folder, index = _matching(asked, gpu, display)
     else:
@@ -159,11 +160,11 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
     run_folder.refuse_foreign(folder.path)
     if not folder.exists:
         # What can be known before every file is read is said before.
-        likely, _ = _settled(asked, intake.most(), gpu)
-        likely.validate(intake.most(), world.size)
+        likely, _ = _settled(asked, intake.most, gpu)
+        likely.validate(intake.most, world.size)
         if likely.labels == "folders":
             intake.refuse_unlabelled()
-        _refuse_small_disk(folder, likely)
+        _refuse_small_disk(folder, likely, intake.store_bytes(likely))
         held.enter_context(folder.locked())
         index = intake.read(folder, likely, asked.max_unusable, display)
     else:
@@ -185,7 +186,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
 
 def _settled(asked: Asked, images: int, gpu: bool) -> tuple[Run, list[str]]:
     run, reasons = asked.settle(images, gpu)
-    return Intake(asked.images).suited(run), reasons
+    intake = Intake(asked.images)
+    return intake.suited(run), [*reasons, *intake.notes(run)]
 
 
 def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked: Asked) -> None:
@@ -245,17 +247,20 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
         )
 
 
-def _refuse_small_disk(folder: RunFolder, run: Run) -> None:
-    """Fail early if the checkpoints alone would not fit: weights and momentum, one kept spare."""
+def _refuse_small_disk(folder: RunFolder, run: Run, store: int) -> None:
+    """Fail early if the checkpoints (weights and momentum, one spare) and the store do not fit."""
     with torch.device("meta" if run.network.arch in ("alexnet", "vgg16") else "cpu"):
         weights = sum(parameter.numel() for parameter in new_network(run).trunk.parameters())
     needed = 8 * weights * (run.speed.checkpoints + 1)
     place = next(p for p in (folder.path, *folder.path.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free
-    if free < needed:
+    # A store that was begun has its part already, and the estimate may be a little too high.
+    packed = sum(file.stat().st_size for file in folder.store.glob("pixels.u8*"))
+    if free < needed + max(0, 0.9 * store - packed):
+        images = f", its decoded images about {store / 1e6:,.0f} MB" if store else ""
         raise StorageError(
-            f"no space for the run in {place}: its checkpoints need {needed / 1e6:,.0f} MB and "
-            f"{free / 1e6:,.0f} MB are free; make room, or choose another --out"
+            f"no space for the run in {place}: its checkpoints need {needed / 1e6:,.0f} MB{images} "
+            f"and {free / 1e6:,.0f} MB are free; make room, or choose another --out"
         )
 
 

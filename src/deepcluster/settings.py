@@ -189,6 +189,8 @@ class Run:
                 bounds = "more than 0" if 0 < least < 1e-3 else f"at least {least:g}"
                 bounds += f" and at most {most:g}" if most < 1e5 else ""
                 raise UsageError(f"{flag} {value:g}: use {bounds}")
+        if self.pixels.colour == "grey" and self.network.front == "rgb":
+            raise UsageError("--pixels.colour grey: --network.front rgb wants colours")
         if images * self.draw.reassign < 2 * processes:
             raise UsageError(f"{images} images are too few for {processes} processes; use fewer")
 

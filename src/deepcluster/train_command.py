@@ -33,6 +33,7 @@ SHORT = {
 
 
 Folder = Annotated[Path | None, shown_as("DIR")]
+File = Annotated[Path | None, shown_as("FILE")]
 Name = Annotated[str | None, shown_as("NAME")]
 Amount = Annotated[float | None, shown_as("X")]
 
@@ -91,6 +92,9 @@ class Common:
     max_unusable: float = 0.05
     """Share of unusable files that is still accepted."""
 
+    index: File = None
+    """What `deepcluster check IMAGES --index FILE` wrote; files that changed since are noticed."""
+
     fresh: bool = False
     """Start a new run even if there is one to continue."""
 
@@ -109,6 +113,9 @@ class Train:
 
     max_unusable: float = 0.05
     """Share of unusable files that is still accepted."""
+
+    index: File = None
+    """What `deepcluster check IMAGES --index FILE` wrote; files that changed since are noticed."""
 
     fresh: bool = False
     """Start a new run even if there is one to continue."""
@@ -133,6 +140,9 @@ def train(words: list[str]) -> int:
     if not 0 <= first.max_unusable <= 1:
         raise UsageError(f"--max-unusable {first.max_unusable:g}: give a share from 0 to 1")
 
+    if first.index is not None and not first.index.is_file():
+        raise UsageError(f"--index {first.index}: no such file; deepcluster check writes it")
+
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
             return parsed(rest, preset).run, []
@@ -147,6 +157,7 @@ def train(words: list[str]) -> int:
         out=first.out,
         fresh=first.fresh,
         max_unusable=first.max_unusable,
+        index=first.index,
         words=tuple(words),
     )
     with (

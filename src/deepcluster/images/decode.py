@@ -84,6 +84,11 @@ def decode(file: BinaryIO) -> tuple[Image.Image, str]:
     return _decoded(file, _by_pillow)
 
 
+def size_in_header(file: BinaryIO) -> tuple[int, int]:
+    """Width and height as an open file says, whether or not the rest is there; or `Unusable`."""
+    return _decoded(file, lambda image: image.size)
+
+
 def decode_pixels(data: bytes, *, quick: bool = False) -> tuple[NDArray[np.uint8], str]:
     """The same of a file in memory, as an array (height x width x 3).
 

@@ -38,6 +38,9 @@ class Pixels:
     shape: Literal["aspect", "square"] = "aspect"
     """aspect: the whole image. square: its centre."""
 
+    colour: Literal["auto", "grey", "rgb"] = "auto"
+    """auto: grey where the network begins with Sobel, which makes no difference to it, else rgb."""
+
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:
     """The RGB image (height x width x 3) as the store keeps it (height x width x channels)."""

@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from deepcluster.images.crew import examining
+from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import Judged, Wanted, judged
@@ -76,6 +77,24 @@ def pack(
                         progress(writer.done, len(found))
             writer.finish(colour, how)
     return Store(target)
+
+
+def expected_bytes(source: Source, colour: Colour, how: Pixels) -> int:
+    """About how many bytes of pixels a store will have, judged by the headers of a few files."""
+    found = [one for one in source.find() if one.reason is None]
+    sizes = [_kept_bytes(source, one, colour, how) for one in found[:: max(1, len(found) // 50)]]
+    return round(sum(sizes) / max(1, len(sizes)) * len(found))
+
+
+def _kept_bytes(source: Source, found: Found, colour: Colour, how: Pixels) -> float:
+    try:
+        with source.open(found.path) as file:
+            width, height = size_in_header(file)
+    except (OSError, Unusable):
+        return 0.0
+    short = min(width, height)
+    area = short**2 if how.shape == "square" else width * height
+    return area * min(1.0, how.short_side / short) ** 2 * (1 if colour == "grey" else 3)
 
 
 def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store | None:

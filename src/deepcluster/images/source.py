@@ -14,6 +14,7 @@ from deepcluster.images import folder
 from deepcluster.images.folder import Found, find_images
 from deepcluster.images.list_file import SUFFIXES, ListFile
 from deepcluster.images.shards import Shards, is_shards
+from deepcluster.runtime.errors import DataError
 
 
 @runtime_checkable
@@ -85,7 +86,17 @@ def is_store(place: str | Path) -> bool:
     return (Path(place) / "store.json").is_file()
 
 
+def is_half_a_store(place: str | Path) -> bool:
+    """Whether this is a folder in which a packing was begun and not ended."""
+    return (Path(place) / "progress.jsonl").is_file() and not is_store(place)
+
+
 def quick_check(place: str | Path) -> None:
     """Raise, in one sentence, where work on these images cannot even begin."""
+    if is_half_a_store(place):
+        raise DataError(
+            f"{folder.encoded(str(place))} is a store whose packing was interrupted; the same "
+            "deepcluster pack IMAGES STORE again completes it"
+        )
     if not is_store(place):
         source_of(place).refuse_without_images()
