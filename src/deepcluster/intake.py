@@ -172,16 +172,13 @@ class Intake:
                 "makes it again"
             )
         store.verify(world.share(len(store.contents.checksums)))
-        if world.device.type != "cuda":
-            return StoredImages(store, size, run.crops)
-        images = DeviceImages(store, size, world.device, crops=run.crops)
-        where = "live on the GPU"
-        if images.live == "host":
-            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            kept = "memory" if store.contents.bytes < free / 2 else "disk, read ahead"
-            where = f"are sent to the GPU in batches from {kept}"
+        images = (
+            DeviceImages(store, size, world.device, crops=run.crops)
+            if world.device.type == "cuda"
+            else StoredImages(store, size, run.crops)
+        )
         display.say(
-            f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {where}"
+            f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {_home(images)}"
         )
         return images
 
@@ -226,6 +223,17 @@ def colour_for(run: Run) -> Colour:
     if run.pixels.colour != "auto":
         return run.pixels.colour
     return "grey" if run.network.front == "sobel" else "rgb"
+
+
+def _home(images: StoredImages) -> str:
+    """Where the pixels live, in words."""
+    if isinstance(images, DeviceImages) and images.live == "device":
+        return "live on the GPU"
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    place = "memory" if images.store.contents.bytes < free / 2 else "disk, read ahead"
+    if isinstance(images, DeviceImages):
+        return f"are sent to the GPU in pinned batches from {place}"
+    return f"are read from {place}"
 
 
 def _workers(run: Run) -> int:

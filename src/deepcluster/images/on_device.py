@@ -34,8 +34,10 @@ _AHEAD = 3  # batches whose pixels are on their way
 class DeviceImages(StoredImages):
     """The usable images of a store, cropped on a GPU; image i is image i of its index.
 
-    The pixels live on the GPU where they fit, else they are sent batch by batch from the mapped
-    file, which the system keeps in memory as far as there is room.
+    The pixels live on the GPU where they fit. Else batches are gathered in pinned memory by threads
+    and copied from there while the GPU computes. What they are gathered from is the mapped file,
+    which the system keeps in memory as far as there is room, once for all processes of a machine:
+    pinned, each of them would need all of it for itself.
     """
 
     def __init__(
