@@ -129,7 +129,7 @@ def packing(folder: Path, scratch: Path) -> list[str]:
         pool.shutdown()
     for colour in ("grey", "rgb"):
         lines += [
-            f"| packing to 256 px, {colour}, verdict, hash and sync | {best[colour]:,.0f} images/s | "
+            f"| packing to 256 px, {colour}, verdict, hash, sync | {best[colour]:,.0f} images/s | "
             f"{name}, decode and resize alone, {CORES} processes: {best[name]:,.0f} | "
             f"{best[colour] / best[name]:.2f} |"
             for name in pools

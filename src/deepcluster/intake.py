@@ -15,6 +15,7 @@ from pathlib import Path
 
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.judging import COPY
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
@@ -69,7 +70,7 @@ class Intake:
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"
             )
-        how = Pixels("store", contents.short_side, contents.shape, contents.colour)
+        how = Pixels("store", contents.short_side, contents.shape, contents.colour, contents.copies)
         return replace(run, pixels=how)
 
     def notes(self, run: Run) -> list[str]:
@@ -100,17 +101,19 @@ class Intake:
         try:
             index = Index.load(folder.index)
         except ResumeError:  # damaged or gone: made again, and held against the fingerprint
-            return Index.build(self.source, os.cpu_count() or 1), ""
+            copies = folder.settings["effective"].get("pixels.copies", "keep")
+            return Index.build(self.source, os.cpu_count() or 1, copies=copies), ""
         changes = index.changes(self.source)
         return index, str(changes) if any(changes) else ""
 
     def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
-        known = self._still_true(display)
+        # An index of check's counts copies as images.
+        known = self._still_true(display) if run.pixels.copies == "keep" else None
         index = self.made_ready(folder, run, display)
         if index is None and known is None:
             with self._reading(display) as advance:
-                index = Index.build(self.source, _workers(run), advance)
+                index = Index.build(self.source, _workers(run), advance, run.pixels.copies)
         elif index is None:
             index = known
         elif known is not None and known.fingerprint != index.fingerprint:
@@ -184,8 +187,10 @@ class Intake:
 
     def refuse_useless(self, index: Index, max_unusable: float) -> None:
         """Raise where too many files cannot be used, or nothing can be learned from the rest."""
-        unusable = len(index.unusable)
-        total = len(index) + unusable
+        reasons = Counter(reason for _, reason in index.unusable)
+        copies = reasons.pop(COPY, 0)  # there is nothing wrong with them
+        unusable = sum(reasons.values())
+        total = len(index) + unusable + copies
         place = encoded(str(self.place))
         if unusable > max_unusable * total:
             raise DataError(

@@ -12,7 +12,7 @@ import tyro
 
 from deepcluster import flags
 from deepcluster.flags import Count, Place, refuse_unknown
-from deepcluster.images.kept import Colour, Pixels
+from deepcluster.images.kept import Colour, Copies, Pixels
 from deepcluster.images.packing import expected_bytes
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
@@ -46,6 +46,9 @@ class Pack:
     shape: Literal["aspect", "square"] = "aspect"
     """aspect: the whole image. square: its centre."""
 
+    copies: Copies = "keep"
+    """keep: every file is an image. once: of files with the same content only the first is."""
+
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
 
@@ -62,7 +65,7 @@ def pack(words: list[str]) -> int:
         raise UsageError(f"--short-side {asked.short_side}: use at least 64")
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
-    how = Pixels("store", asked.short_side, asked.shape)
+    how = Pixels("store", asked.short_side, asked.shape, asked.colour, asked.copies)
     workers = asked.workers or os.cpu_count() or 1
     intake = Intake(asked.images)
     if intake.store is not None:
@@ -115,11 +118,11 @@ def _refuse_other_store(asked: Pack, intake: Intake) -> None:
     except DataError:
         return  # damaged: it is made again
     contents = store.contents
-    there = (contents.colour, contents.short_side, contents.shape)
-    if there != (asked.colour, asked.short_side, asked.shape):
+    there = (contents.colour, contents.short_side, contents.shape, contents.copies)
+    if there != (asked.colour, asked.short_side, asked.shape, asked.copies):
         raise UsageError(
             f"{asked.store} is a store with other settings ({there[0]}, short side {there[1]}, "
-            f"{there[2]}); choose another folder"
+            f"{there[2]}, copies {there[3]}); choose another folder"
         )
     changes = store.index.changes(intake.source)
     if any(changes):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from PIL import Image
 from deepcluster.images import packing
 from deepcluster.images.crops import normalize
 from deepcluster.images.index import Index
+from deepcluster.images.judging import COPY
 from deepcluster.images.kept import Pixels, grey, kept
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
@@ -190,6 +193,32 @@ def test_a_store_of_other_images_or_settings_is_made_anew(change, folder, tmp_pa
     assert np.array_equal(store.pixels, expected.pixels)
     assert store.index.fingerprint == expected.index.fingerprint
     store.verify()
+
+
+@pytest.mark.parametrize("stop_at", [None, 2, 4])
+def test_of_copies_the_first_is_kept_where_that_is_asked(stop_at, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "_BLOCK", 2)
+    (folder / "0-again.png").write_bytes((folder / "0.png").read_bytes())
+    (folder / "4-of-1.png").write_bytes((folder / "1.png").read_bytes())
+    (folder / "broken-again.png").write_bytes((folder / "broken.png").read_bytes())
+    how = Pixels(copies="once")
+
+    def stop(done: int, total: int) -> None:
+        if done == stop_at:
+            raise _StopError
+
+    with suppress(_StopError):
+        pack(Folder(folder), tmp_path / "store", "grey", how, 2, stop)
+    store = pack(Folder(folder), tmp_path / "store", "grey", how, 2)
+    assert len(store) == 5
+    copies = [path for path, reason in store.index.unusable if reason == COPY]
+    assert copies == ["0.png", "4-of-1.png"]  # `0-again.png` comes before `0.png`
+    assert store.contents.copies == "once"
+    index = Index.build(folder, 2, copies="once")
+    assert store.index.table.equals(index.table)
+    every = pack(Folder(folder), tmp_path / "every", "grey", Pixels(), 2)
+    assert len(every) == 7
+    assert np.array_equal(every.image(0), store.image(0))
 
 
 def test_one_flipped_bit_is_noticed(folder, tmp_path):

@@ -105,13 +105,18 @@ class _Member:
             None if wanted is None else [wanted.colour, wanted.how.short_side, wanted.how.shape]
         )
         one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, json.dumps(manner)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | one | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            process_group=0,  # Ctrl-C is for this process, which then ends the others
-        )
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _SERVE, json.dumps(manner)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | one | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                process_group=0,  # Ctrl-C is for this process, which then ends the others
+            )
+        except OSError as error:
+            raise DeepClusterError(
+                f"no process can be started to decode images ({error.strerror}); try --workers 1"
+            ) from error
         self._ready = False
 
     def examine(self, data: bytes) -> Judged:

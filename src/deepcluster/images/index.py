@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from deepcluster.images.crew import examining
 from deepcluster.images.folder import decoded
-from deepcluster.images.judging import judged
+from deepcluster.images.judging import judged, without_copies
+from deepcluster.images.kept import Copies
 from deepcluster.images.source import Source, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
@@ -67,6 +68,7 @@ class Index:
         source: str | Path | Source,
         workers: int,
         progress: Callable[[int, int], None] | None = None,
+        copies: Copies = "keep",
     ) -> Index:
         """The index of a source, each of its files read and decoded once.
 
@@ -75,6 +77,7 @@ class Index:
             workers: How many threads decode, at least one.
             progress: Called with the number of files done and of all files; what it raises ends
                 the work.
+            copies: Whether a file that holds what another one held is an image too.
         """
         files = source_of(source)
         found = files.find()
@@ -84,7 +87,8 @@ class Index:
                 examining(None, len(found), workers) as (examine, threads),
                 closing(in_order(partial(judged, files, examine), found, threads)) as verdicts,
             ):
-                for done, (row, _) in enumerate(verdicts, 1):
+                wanted = verdicts if copies == "keep" else without_copies(verdicts, set())
+                for done, (row, _) in enumerate(wanted, 1):
                     yield row
                     if progress is not None:
                         progress(done, len(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ from deepcluster.images.folder import Found, encoded
 from deepcluster.images.kept import Colour, Pixels, kept
 from deepcluster.images.shards import LARGEST
 from deepcluster.images.source import Source
+
+COPY = "a copy of a file before it"
+"""The reason against a file that is a usable image, where each content is wanted once."""
 
 
 class Judged(NamedTuple):
@@ -79,6 +82,22 @@ def examined(wanted: Wanted | None, data: bytes, *, quick: bool = False) -> Judg
         return Judged(about | {"reason": TOO_LITTLE_MEMORY}, None)
     about |= {"mode": mode, "height": pixels.shape[0], "width": pixels.shape[1]}
     return Judged(about, small)
+
+
+def without_copies(files: Iterable[Judged], seen: set[str]) -> Iterator[Judged]:
+    """The files in their order, each that holds what one before it held made unusable.
+
+    Args:
+        files: What was judged.
+        seen: The contents of the files before them; those of these are added.
+    """
+    for file in files:
+        if file.row["reason"] is None:
+            if file.row["hash"] in seen:
+                yield Judged(file.row | {"reason": COPY}, None)
+                continue
+            seen.add(file.row["hash"])
+        yield file
 
 
 def content_hash(data: bytes) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from deepcluster.images.crops import DEVIATION
 
 Colour = Literal["grey", "rgb"]
+Copies = Literal["keep", "once"]
 
 # Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
 # weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
@@ -40,6 +41,9 @@ class Pixels:
 
     colour: Literal["auto", "grey", "rgb"] = "auto"
     """auto: grey where the network begins with Sobel, which makes no difference to it, else rgb."""
+
+    copies: Copies = "keep"
+    """keep: every file is an image. once: of files with the same content only the first is one."""
 
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:

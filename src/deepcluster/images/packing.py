@@ -22,7 +22,7 @@ from deepcluster.images.crew import examining
 from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import Judged, Wanted, judged
+from deepcluster.images.judging import Judged, Wanted, judged, without_copies
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.source import Source
 from deepcluster.images.store import MANIFEST, Contents, Store
@@ -50,7 +50,7 @@ def pack(
         folder: Where the store is to be; one of the same images in the same manner is opened as
             it is, and another one, or a damaged one, is made anew.
         colour: grey is enough for a network that begins with Sobel.
-        how: Short side and shape.
+        how: Short side, shape, and whether copies are kept.
         workers: How many files are decoded at a time.
         progress: Called with the number of files done and of all files; what it raises ends the
             work, which can be continued.
@@ -63,7 +63,7 @@ def pack(
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
-        settings = json.dumps([colour, how.short_side, how.shape])
+        settings = json.dumps([colour, how.short_side, how.shape, how.copies])
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
@@ -71,7 +71,10 @@ def pack(
                 examining(wanted, len(left), workers, apart=begun) as (examine, threads),
                 closing(in_order(partial(judged, source, examine), left, threads)) as results,
             ):
-                while block := list(islice(results, _BLOCK)):
+                files: Iterator[Judged] = results
+                if how.copies == "once":
+                    files = without_copies(results, writer.contents())
+                while block := list(islice(files, _BLOCK)):
                     writer.add(block)
                     if progress is not None:
                         progress(writer.done, len(found))
@@ -105,8 +108,8 @@ def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store
     except (DataError, ResumeError):
         return None
     contents = store.contents
-    same = (contents.colour, contents.short_side, contents.shape)
-    if same != (colour, how.short_side, how.shape) or any(index.changes(source)):
+    same = (contents.colour, contents.short_side, contents.shape, contents.copies)
+    if same != (colour, how.short_side, how.shape, how.copies) or any(index.changes(source)):
         return None
     return store
 
@@ -171,9 +174,14 @@ class _Writer:
             bytes=self.ends[-1] if self.ends else 0,
             block_ends=self.ends,
             checksums=self.checksums,
+            copies=how.copies,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()
+
+    def contents(self) -> set[str]:
+        """The hashes of the images that are written already."""
+        return {row["hash"] for row in self._written("rows") if row["reason"] is None}
 
     def _written(self, what: str) -> Iterator[Any]:
         for line, _ in _whole_lines(self.folder / _PROGRESS):

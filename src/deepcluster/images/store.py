@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Colour
+from deepcluster.images.kept import Colour, Copies
 from deepcluster.runtime.errors import DataError
 
 FORMAT = 1
@@ -38,6 +38,7 @@ class Contents:
     """Where each block of pixels ends, in bytes."""
     checksums: list[int]
     """CRC-32 of each block."""
+    copies: Copies = "keep"
 
     def to_json(self) -> str:
         """The manifest's text."""
