@@ -143,6 +143,7 @@ def _packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) 
     if bench.world.leads:
         title = f"reading {encoded(str(place))}"
         with (
+            bench.world.others_waiting(),
             RunFolder(target).locked(),
             bench.display.phase(title, 0, {}, "read") as phase,
         ):
@@ -154,5 +155,7 @@ def _packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) 
 
             how = Pixels("store", short, "aspect")
             pack(source_of(place), target, colour, how, bench.workers, advance)
-    bench.world.wait()
+        bench.world.broadcast_bytes(b"packed")
+    else:
+        bench.world.heard()
     return Store(target)
