@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from deepcluster.images import crew
 from deepcluster.images.decode import read
 from deepcluster.images.index import Index
 from deepcluster.images.list_file import ListFile
@@ -154,6 +155,17 @@ def test_every_layout_gives_the_same_verdicts_and_pixels_and_changes_nothing(
         assert index.changes(place).changed == []
         assert state(tmp_path / layout) == before
     assert seen["folder"] == seen["list"] == seen["shards"]
+
+
+def test_processes_give_the_same_verdicts_and_change_nothing(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = laid_out("folder", corpus, tmp_path / "folder")
+    before = state(place)
+    expected = Index.build(place, 2)
+    monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
+    assert Index.build(place, 2).table.equals(expected.table)
+    assert state(place) == before
 
 
 def test_the_place_decides_the_layout(tmp_path: Path) -> None:
