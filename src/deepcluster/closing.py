@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,19 @@ from deepcluster.training.record import about_clusters
 
 
 def closing_pass(sitting: Sitting) -> Clusters:
-    """Look and group with the final network, and write what the run is for."""
+    """Look and group with the final network, and write what the run is for.
+
+    In float32 whatever the run learned in, and with rows that are computed twice rather than kept
+    in float16: the groups are those that anybody gets from the saved network, on any device.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    speed = replace(sitting.run.speed, keep_features="recompute")
+    exactly = replace(sitting, run=replace(sitting.run, precision="float32", speed=speed))
     epoch = sitting.course.done
     record: dict[str, Any] = {"seconds": {}}
-    features = look(sitting, epoch, record)
-    clusters = group(sitting, features, epoch, record)
+    features = look(exactly, epoch, record)
+    clusters = group(exactly, features, epoch, record)
     # A supervised run's labels are no clustering's.
     last = sitting.course.labels if sitting.run.labels == "clusters" else None
     record |= about_clusters(clusters, last, sitting.images.labels)
@@ -41,6 +50,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
             "minutes_asked": sitting.run.minutes,
             "images": len(sitting.images),
             "warnings": sitting.display.warned,
+            "sha256": sitting.course.folder.hashes(),
         }
         # Last of all: its presence says that the run is finished.
         sitting.course.folder.write("closing.json", json.dumps(record, indent=2) + "\n")

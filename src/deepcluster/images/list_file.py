@@ -28,7 +28,8 @@ class ListFile:
 
     def find(self) -> list[Found]:
         """Every path of the list once, where it stands first; a file that is missing too."""
-        return [self._found(path, label) for path, label in self._distinct(Counter())]
+        folder = self.place.parent
+        return [found_file(folder, path, label) for path, label in self._distinct(Counter())]
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
@@ -45,19 +46,6 @@ class ListFile:
         """Raise, in one sentence, where the list cannot be read or names nothing."""
         if next(self._distinct(Counter()), None) is None:
             raise DataError(f"{encoded(str(self.place))} lists no paths")
-
-    def _found(self, path: str, label: str | None) -> Found:
-        reason = never_read(path)
-        try:
-            status = (self.place.parent / path).stat()
-        except OSError as error:
-            reason = reason or f"unreadable: {(error.strerror or str(error)).lower()}"
-            return Found(path, 0, 0, label, reason)
-        except ValueError:  # a zero byte, which no file name has
-            return Found(path, 0, 0, label, "unreadable: no file can have this name")
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
-            reason = "unreadable: not a file"
-        return Found(path, status.st_size, status.st_mtime_ns, label, reason)
 
     def _distinct(self, others: Counter[str]) -> Iterator[_Row]:
         """Path and label of every entry; those that come again are counted among the others."""
@@ -84,6 +72,21 @@ class ListFile:
         except (csv.Error, ValueError) as error:  # pyarrow's errors are among the latter
             reason = encoded(str(error).partition("\n")[0][:100])
             raise DataError(f"{encoded(str(self.place))} cannot be read: {reason}") from error
+
+
+def found_file(folder: Path, path: str, label: str | None = None) -> Found:
+    """A file of a list, whose path is absolute or relative to the folder; a missing one too."""
+    reason = never_read(path)
+    try:
+        status = (folder / path).stat()
+    except OSError as error:
+        reason = reason or f"unreadable: {(error.strerror or str(error)).lower()}"
+        return Found(path, 0, 0, label, reason)
+    except ValueError:  # a zero byte, which no file name has
+        return Found(path, 0, 0, label, "unreadable: no file can have this name")
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
+        reason = "unreadable: not a file"
+    return Found(path, status.st_size, status.st_mtime_ns, label, reason)
 
 
 def _lines(place: Path) -> Iterator[_Row]:

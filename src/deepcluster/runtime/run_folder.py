@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -26,6 +27,19 @@ from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError, UsageError
 
 FORMAT = 1
+RESULTS = (
+    "model.safetensors",
+    "groups.safetensors",
+    "features.npy",
+    "clusters.parquet",
+    "index.parquet",
+)
+"""What the closing pass vouches for by hash."""
+
+_REMEDY = (
+    "put it back, or delete closing.json and give the train command again, which makes the closing "
+    "pass again"
+)
 _OF_A_RUN_THAT_HARDLY_BEGAN = ("lock", "store", "index.parquet", "index.parquet.partial")
 
 
@@ -84,6 +98,46 @@ class RunFolder:
                 "than this one; upgrade with pip install --upgrade deepcluster"
             )
         return settings
+
+    @property
+    def closing(self) -> dict[str, Any]:
+        """The figures of the closing pass, and the hashes of what it left."""
+        try:
+            closing: dict[str, Any] = json.loads((self.path / "closing.json").read_text())
+            if not isinstance(closing["sha256"], dict):
+                raise ValueError("its hashes are no table")
+        except FileNotFoundError:
+            raise ResumeError(
+                f"{self.path} is not finished; the train command that began it continues it"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # An earlier version kept no hashes: the closing pass is made again, nothing else.
+            raise ResumeError(
+                f"{self.path}/closing.json is damaged or of an earlier version ({error}); delete "
+                "it and give the train command again, which makes the closing pass again"
+            ) from error
+        return closing
+
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of each of the results that are there."""
+        return {name: sha256(self.path / name) for name in RESULTS if (self.path / name).is_file()}
+
+    def verified(self, name: str) -> Path:
+        """Where one of the results is; raises if it is not what the closing pass left."""
+        expected = self.closing["sha256"].get(name)
+        try:
+            found = sha256(self.path / name)
+        except OSError as error:
+            raise ResumeError(
+                f"{self.path / name} cannot be read ({(error.strerror or str(error)).lower()}); "
+                f"{_REMEDY}"
+            ) from error
+        if found != expected:
+            raise ResumeError(
+                f"{self.path / name} is damaged: its SHA-256 is {found[:12]}..., not the "
+                f"{str(expected)[:12]}... of closing.json; {_REMEDY}"
+            )
+        return self.path / name
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Write the settings of a new run; its folder may not yet exist."""
@@ -163,6 +217,23 @@ class RunFolder:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+
+def finished_run(path: Path) -> RunFolder:
+    """The folder of a finished run that this version can read; otherwise one sentence."""
+    folder = RunFolder(path)
+    if not path.exists():
+        raise UsageError(f"{path}: no such run")
+    if not folder.exists:
+        raise UsageError(f"{path} is no run: it has no settings.json; name the folder of a run")
+    _ = folder.settings, folder.closing  # whole, and not of a newer version
+    return folder
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _save_array(path: Path, array: NDArray[Any]) -> None:

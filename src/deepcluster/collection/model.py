@@ -1,0 +1,214 @@
+"""A trained network and its preprocessing in one object: `deepcluster.load(run).embed(images)`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from deepcluster.collection.sight import Preprocessing, refuse_any_unusable, sight_of
+from deepcluster.features import PCA
+from deepcluster.images.crops import normalize
+from deepcluster.images.given import opened
+from deepcluster.networks import Network, build_network
+from deepcluster.runtime.errors import ResumeError, UsageError
+from deepcluster.runtime.run_folder import RunFolder, finished_run
+from deepcluster.runtime.world import joined
+
+_LEAST = 16  # rows below which libraries take another path, which rounds otherwise
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which numbers stand for an image."""
+
+    layer: str | None = None
+    """By name; maps are averaged over their places. None: the feature that is clustered."""
+    whiten: bool = False
+    """By the run's own PCA."""
+    normalize: bool = False
+    """To unit length."""
+
+
+class Model:
+    """A trained network with its preprocessing, in evaluation mode, in float32."""
+
+    def __init__(
+        self,
+        network: Network,
+        preprocessing: Preprocessing,
+        effective: dict[str, Any],
+        groups: dict[str, Tensor],
+        device: torch.device,
+        folder: RunFolder | None = None,
+    ) -> None:
+        self.network = network.to(device).eval().requires_grad_(False)
+        self.preprocessing = preprocessing
+        self.effective = effective
+        self.device = device
+        self.folder = folder
+        self.pca = (
+            PCA(groups["pca.mean"].to(device), groups["pca.projection"].to(device))
+            if "pca.mean" in groups
+            else None
+        )
+        self.centroids = groups["centroids"].to(device) if "centroids" in groups else None
+
+    def __repr__(self) -> str:
+        arch, front = self.effective["network.arch"], self.effective["network.front"]
+        where = "" if self.folder is None else f", run={str(self.folder.path)!r}"
+        return f"Model({arch}, {front}, {self.preprocessing.size} px{where})"
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers that can be asked for."""
+        return list(self.network.layers)
+
+    def embed(
+        self,
+        images: Any,
+        layer: str | None = None,
+        *,
+        whiten: bool = False,
+        normalize: bool = False,
+        batch: int = 64,
+        workers: int | None = None,
+    ) -> NDArray[np.float32]:
+        """The features of images, N x d; row i is image i.
+
+        A file that cannot be read raises a DataError that names it: rows would no longer be images.
+
+        Args:
+            images: A path (folder, one file, list file, shards, store), a list of paths, an array
+                N x H x W or N x H x W x C of uint8, a picture, or a dataset.
+            layer: By name (see `layers`); maps are averaged. Without one, what is clustered.
+            whiten: Whether to apply the run's PCA.
+            normalize: Whether to scale each row to unit length.
+            batch: How many images at a time; the features do not depend on it.
+            workers: How many threads decode; one for each core if not given.
+        """
+        wanted = Wanted(layer, whiten, normalize)
+        self.refuse(wanted)
+        sight = sight_of(opened(images), self.preprocessing, self.device)
+        blocks = sight.blocks(batch, workers or os.cpu_count() or 1)
+        rows = [self.vectors(crops, wanted).cpu() for crops in refuse_any_unusable(blocks)]
+        return torch.cat(rows).numpy() if rows else np.empty((0, self.width(wanted)), np.float32)
+
+    def vectors(self, crops: Tensor, wanted: Wanted) -> Tensor:
+        """What stands for each of the crops (n x channels x size x size, uint8), float32."""
+        count = len(crops)
+        if count < _LEAST:
+            crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
+        with torch.no_grad(), _full_float32():
+            inputs = normalize(crops.to(self.device, non_blocking=True))
+            if wanted.layer is None:
+                rows = self.network.trunk(inputs)
+            else:
+                found = self.network.activations(inputs, [wanted.layer])[wanted.layer]
+                rows = self._averaged(found)
+            rows = rows.float()[:count]
+            if wanted.whiten:
+                assert self.pca is not None
+                rows = self.pca.whitened(rows)
+            if wanted.normalize:
+                rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return rows
+
+    def refuse(self, wanted: Wanted) -> None:
+        """Raise, in one sentence, where this network cannot give what is wanted."""
+        if wanted.layer is not None and wanted.layer not in self.layers:
+            raise UsageError(f"no layer {wanted.layer!r}; there are {', '.join(self.layers)}")
+        if wanted.whiten and wanted.layer not in (None, self.layers[-1]):
+            raise UsageError(
+                f"--whiten: the run's PCA is of {self.layers[-1]}, not of {wanted.layer}; leave "
+                "out one of the two"
+            )
+        if wanted.whiten and self.pca is None:
+            raise UsageError("--whiten: this network was imported and has no PCA")
+
+    def width(self, wanted: Wanted) -> int:
+        """How many numbers stand for an image."""
+        channels = 1 if self.preprocessing.colour == "grey" else 3
+        size = self.preprocessing.size
+        return self.vectors(torch.zeros(1, channels, size, size, dtype=torch.uint8), wanted).shape[
+            1
+        ]
+
+    def _averaged(self, activation: Tensor) -> Tensor:
+        """One vector an image: the mean over places, which a transformer keeps elsewhere."""
+        if activation.ndim == 4 and self.effective["network.arch"].startswith("swin"):
+            return activation.float().mean(dim=(1, 2))
+        if activation.ndim == 4:
+            return activation.float().mean(dim=(2, 3))
+        return activation.float().mean(dim=1) if activation.ndim == 3 else activation
+
+
+def load(run: str | Path, device: str = "auto") -> Model:
+    """The network of a finished run with its preprocessing; hashes are verified.
+
+    Args:
+        run: The run folder.
+        device: cpu, cuda, or auto: the GPU if there is one.
+    """
+    folder = finished_run(Path(run))
+    effective = folder.settings["effective"]
+    weights = _tensors(folder.verified("model.safetensors"))
+    groups = _tensors(folder.verified("groups.safetensors"))
+    network = _built(folder, effective)
+    try:
+        network.trunk.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ResumeError(
+            f"{folder.path}/model.safetensors does not fit the network of settings.json "
+            f"({str(error).splitlines()[-1].strip()})"
+        ) from error
+    with joined(device) as world:
+        here = world.device
+    return Model(network, Preprocessing.of(effective), effective, groups, here, folder)
+
+
+def _built(folder: RunFolder, effective: dict[str, Any]) -> Network:
+    try:
+        return build_network(
+            effective["network.arch"],
+            effective["network.front"],
+            input_size=effective["network.input_size"],
+            dropout=effective["network.dropout"],
+            width=effective["network.width"],
+            generator=torch.Generator().manual_seed(0),  # all weights are replaced
+        )
+    except KeyError as error:
+        raise ResumeError(
+            f"{folder.path} was written by deepcluster {folder.settings.get('version')}, whose "
+            f"settings have no {error}; use that version, or train again"
+        ) from error
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ResumeError(f"{path} cannot be read ({error})") from error
+
+
+@contextmanager
+def _full_float32() -> Iterator[None]:
+    """While open, products and convolutions keep all digits of float32."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

@@ -1,0 +1,174 @@
+"""Any images as the network of a run sees them: each file read once, in order, by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from deepcluster.images.crops import look
+from deepcluster.images.folder import Found, encoded
+from deepcluster.images.index import judged
+from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.packing import kept
+from deepcluster.images.source import Source
+from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.stored import StoredImages
+from deepcluster.images.threads import in_order
+from deepcluster.runtime.errors import DataError, UsageError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From a picture to the pixels that the network of a run takes."""
+
+    size: int
+    colour: Colour
+    pixels: Pixels
+
+    @classmethod
+    def of(cls, effective: dict[str, Any]) -> Preprocessing:
+        """That of a run with these settings, by dotted name."""
+        pixels = Pixels(
+            effective["pixels.keep"], effective["pixels.short_side"], effective["pixels.shape"]
+        )
+        grey = effective["network.front"] == "sobel" and pixels.keep == "store"
+        return cls(effective["network.input_size"], "grey" if grey else "rgb", pixels)
+
+    def __call__(self, picture: Image.Image) -> Tensor:
+        """The centre of an RGB picture, uint8, channels x size x size.
+
+        By way of what a store would keep of it, where the run read a store.
+        """
+        if self.pixels.keep == "store":
+            small = kept(picture, self.colour, self.pixels)
+            picture = Image.fromarray(small[..., 0] if self.colour == "grey" else small)
+        return look(picture, self.size)
+
+
+class Block(NamedTuple):
+    """Some files in order, and the pixels of those that are images."""
+
+    rows: list[dict[str, Any]]
+    """Path (printable), size, modified, hash and, where it cannot be used, the reason."""
+    crops: Tensor
+    """uint8; row j is the j-th of the rows without a reason."""
+
+
+class Sight(Protocol):
+    """Images in a fixed order, to be seen in blocks."""
+
+    def __len__(self) -> int:
+        """How many files there are, whether or not they can be used."""
+        ...
+
+    def mark(self, number: int) -> list[Any]:
+        """What tells a file from another one in its place."""
+        ...
+
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+        """All files from `start` on."""
+        ...
+
+
+class FileSight:
+    """The files of a source."""
+
+    def __init__(self, source: Source, preprocessing: Preprocessing) -> None:
+        self.source = source
+        self.preprocessing = preprocessing
+
+    @cached_property
+    def _found(self) -> list[Found]:
+        return self.source.find()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def mark(self, number: int) -> list[Any]:
+        """Path, size and time of a file."""
+        found = self._found[number]
+        return [encoded(found.path), found.size, found.modified]
+
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+        """All files from `start` on, each decoded once."""
+        seen = in_order(self._seen, islice(self._found, start, None), workers, 2 * batch)
+        shape = (0, 1 if self.preprocessing.colour == "grey" else 3, *2 * [self.preprocessing.size])
+        with closing(seen):
+            while some := list(islice(seen, batch)):
+                crops = [crop for _, crop in some if crop is not None]
+                pixels = torch.stack(crops) if crops else torch.empty(shape, dtype=torch.uint8)
+                yield Block([row for row, _ in some], pixels)
+
+    def _seen(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
+        row, picture = judged(self.source, found)
+        return row, None if picture is None else self.preprocessing(picture)
+
+
+class StoreSight:
+    """The images of a packed store, cropped where the network is."""
+
+    def __init__(self, store: Store, preprocessing: Preprocessing, device: torch.device) -> None:
+        if store.channels == 1 and preprocessing.colour == "rgb":
+            raise UsageError(
+                f"{store.folder} is a grey store and the run's network takes colours; pack the "
+                "images again with --colour rgb"
+            )
+        store.verify()
+        size = preprocessing.size
+        on_gpu = device.type == "cuda"
+        self.images = DeviceImages(store, size, device) if on_gpu else StoredImages(store, size)
+        self._table = store.index.table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def mark(self, number: int) -> list[Any]:
+        """The path of an image."""
+        return [self._table["path"][number].as_py()]
+
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+        """All images from `start` on; what was unusable when they were packed is told of too."""
+        usable: NDArray[np.int64] = np.flatnonzero(self._table["reason"].is_null().to_numpy())
+        before = int(np.searchsorted(usable, start))
+        first = start
+        with closing(self.images.seen(range(len(usable)), batch, workers, before)) as crops:  # type: ignore[type-var]
+            for pixels in crops:
+                before += len(pixels)
+                end = int(usable[before]) if before < len(usable) else len(self)
+                yield Block(self._table.slice(first, end - first).to_pylist(), pixels)
+                first = end
+        if first < len(self):  # a store of nothing usable, or all of it done
+            blank = torch.empty(0, self.images.channels, *2 * [self.images.size], dtype=torch.uint8)
+            yield Block(self._table.slice(first).to_pylist(), blank)
+
+
+def sight_of(
+    images: Source | Store, preprocessing: Preprocessing, device: torch.device
+) -> FileSight | StoreSight:
+    """The images as a network on this device sees them."""
+    if isinstance(images, Store):
+        return StoreSight(images, preprocessing, device)
+    return FileSight(images, preprocessing)
+
+
+def refuse_any_unusable(blocks: Iterator[Block]) -> Iterator[Tensor]:
+    """The pixels of every file; raises at the first that is no image, naming it."""
+    with closing(blocks) as all_blocks:  # type: ignore[type-var]
+        for block in all_blocks:
+            for row in block.rows:
+                if row["reason"] is not None:
+                    raise DataError(
+                        f"{row['path']}: {row['reason']}; leave it out (the verb embed goes on "
+                        "without such files and lists them)"
+                    )
+            yield block.crops
