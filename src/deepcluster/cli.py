@@ -19,6 +19,8 @@ VERBS = {
     "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
     "pack": "decode images once into a store that train reads",
     "evaluate": "how good a network is: linear probes, nearest neighbours, agreement with labels",
+    "embed": "features of any images into a .parquet, .npy or .csv file",
+    "predict": "the group of any images, or that they belong to none",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -83,6 +85,8 @@ def _carry_out(words: list[str]) -> int:
         "check": _check,
         "pack": _pack,
         "evaluate": _evaluate,
+        "embed": _embed,
+        "predict": _predict,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -117,6 +121,32 @@ def _evaluate(words: list[str]) -> int:
     from deepcluster.evaluate_command import evaluate
 
     return evaluate(words)
+
+
+def _embed(words: list[str]) -> int:
+    _check_run(words)
+    from deepcluster.embed_command import embed_verb
+
+    return embed_verb(words)
+
+
+def _predict(words: list[str]) -> int:
+    _check_run(words)
+    from deepcluster.embed_command import predict_verb
+
+    return predict_verb(words)
+
+
+def _check_run(words: list[str]) -> None:
+    """Refuse what is no finished run, or no images, before torch is imported."""
+    if words and not words[0].startswith("-"):
+        from deepcluster.runtime.run_folder import finished_run
+
+        finished_run(Path(words[0]))
+    if len(words) > 1 and not words[1].startswith("-"):
+        from deepcluster.images.given import refuse_unreadable
+
+        refuse_unreadable(Path(words[1]))
 
 
 def _quick_check(words: list[str]) -> None:

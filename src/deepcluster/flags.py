@@ -23,6 +23,7 @@ def shown_as(metavar: str) -> object:
 
 
 Place = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="IMAGES")]
+RunPlace = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 Count = Annotated[int | None, shown_as("N")]
 
 
@@ -71,11 +72,19 @@ def _one_sentence(complaint: str, verb: str) -> str:
             if verb.startswith("evaluate"):
                 return f"{extra}: not understood; see deepcluster {verb} --help"
             return f"{extra}: not understood; give one IMAGES (a pattern of shards needs quotes)"
+    if any(line.startswith("RUN") for line in lines):
+        return (
+            f"which run? deepcluster {verb} RUN ..., where RUN is the folder of a finished run; "
+            f"see deepcluster {verb} --help"
+        )
     if any(line.startswith("STORE") for line in lines):
         return "which store? deepcluster pack IMAGES STORE, where STORE is a folder to be made"
     if any("IMAGES" in line for line in lines):
+        run = "" if verb in ("train", "check", "pack") else "RUN "
         return (
-            f"which images? deepcluster {verb} IMAGES, where IMAGES is a folder, a list of paths "
-            "or tar shards"
+            f"which images? deepcluster {verb} {run}IMAGES, where IMAGES is a folder, a list of "
+            "paths or tar shards"
         )
+    if any(line.startswith("out FILE") for line in lines):
+        return f"where to? give --out FILE; see deepcluster {verb} --help"
     return " ".join(lines) or f"the command cannot be read; see deepcluster {verb} --help"

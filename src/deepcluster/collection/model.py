@@ -106,23 +106,30 @@ class Model:
 
     def vectors(self, crops: Tensor, wanted: Wanted) -> Tensor:
         """What stands for each of the crops (n x channels x size x size, uint8), float32."""
-        count = len(crops)
-        if count < _LEAST:
-            crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
-        with torch.no_grad(), _full_float32():
-            inputs = normalize(crops.to(self.device, non_blocking=True))
-            if wanted.layer is None:
-                rows = self.network.trunk(inputs)
-            else:
-                found = self.network.activations(inputs, [wanted.layer])[wanted.layer]
-                rows = self._averaged(found)
-            rows = rows.float()[:count]
+        return self.shaped(self.activations(crops, wanted.layer), wanted)
+
+    def shaped(self, rows: Tensor, wanted: Wanted) -> Tensor:
+        """Activations as they are wanted: whitened, of unit length, or as they are."""
+        with full_float32():
             if wanted.whiten:
                 assert self.pca is not None
                 rows = self.pca.whitened(rows)
             if wanted.normalize:
                 rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return rows
+
+    def activations(self, crops: Tensor, layer: str | None = None) -> Tensor:
+        """What a layer says to each of the crops, n x d; without one, the feature."""
+        count = len(crops)
+        if count < _LEAST:
+            crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
+        with torch.no_grad(), full_float32():
+            inputs = normalize(crops.to(self.device, non_blocking=True))
+            if layer is None:
+                rows = self.network.trunk(inputs)
+            else:
+                rows = self._averaged(self.network.activations(inputs, [layer])[layer])
+            return rows.float()[:count]
 
     def refuse(self, wanted: Wanted) -> None:
         """Raise, in one sentence, where this network cannot give what is wanted."""
@@ -202,7 +209,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _full_float32() -> Iterator[None]:
+def full_float32() -> Iterator[None]:
     """While open, products and convolutions keep all digits of float32."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")

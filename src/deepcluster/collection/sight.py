@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,7 +75,7 @@ class Sight(Protocol):
         """What tells a file from another one in its place."""
         ...
 
-    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Generator[Block, None, None]:
         """All files from `start` on."""
         ...
 
@@ -99,7 +99,7 @@ class FileSight:
         found = self._found[number]
         return [encoded(found.path), found.size, found.modified]
 
-    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Generator[Block, None, None]:
         """All files from `start` on, each decoded once."""
         seen = in_order(self._seen, islice(self._found, start, None), workers, 2 * batch)
         shape = (0, 1 if self.preprocessing.colour == "grey" else 3, *2 * [self.preprocessing.size])
@@ -136,7 +136,7 @@ class StoreSight:
         """The path of an image."""
         return [self._table["path"][number].as_py()]
 
-    def blocks(self, batch: int, workers: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, batch: int, workers: int, start: int = 0) -> Generator[Block, None, None]:
         """All images from `start` on; what was unusable when they were packed is told of too."""
         usable: NDArray[np.int64] = np.flatnonzero(self._table["reason"].is_null().to_numpy())
         before = int(np.searchsorted(usable, start))
@@ -161,9 +161,9 @@ def sight_of(
     return FileSight(images, preprocessing)
 
 
-def refuse_any_unusable(blocks: Iterator[Block]) -> Iterator[Tensor]:
+def refuse_any_unusable(blocks: Generator[Block, None, None]) -> Iterator[Tensor]:
     """The pixels of every file; raises at the first that is no image, naming it."""
-    with closing(blocks) as all_blocks:  # type: ignore[type-var]
+    with closing(blocks) as all_blocks:
         for block in all_blocks:
             for row in block.rows:
                 if row["reason"] is not None:
