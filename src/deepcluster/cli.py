@@ -21,6 +21,9 @@ VERBS = {
     "evaluate": "how good a network is: linear probes, nearest neighbours, agreement with labels",
     "embed": "features of any images into a .parquet, .npy or .csv file",
     "predict": "the group of any images, or that they belong to none",
+    "similar": "the images of a run that are most like one image",
+    "duplicates": "images of a run that show the same, in groups; nothing is deleted",
+    "outliers": "images of a run that are far from every group",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carry_out(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        lines = [f"  {verb:<8} {what}" for verb, what in VERBS.items()]
+        lines = [f"  {verb:<10} {what}" for verb, what in VERBS.items()]
         print(_HELP.format(verbs="\n".join(lines)))
         return 0
     if words[0] == "--version":
@@ -87,6 +90,9 @@ def _carry_out(words: list[str]) -> int:
         "evaluate": _evaluate,
         "embed": _embed,
         "predict": _predict,
+        "similar": _similar,
+        "duplicates": _duplicates,
+        "outliers": _outliers,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -135,6 +141,27 @@ def _predict(words: list[str]) -> int:
     from deepcluster.embed_command import predict_verb
 
     return predict_verb(words)
+
+
+def _similar(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.find_command import similar_verb
+
+    return similar_verb(words)
+
+
+def _duplicates(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.find_command import duplicates_verb
+
+    return duplicates_verb(words)
+
+
+def _outliers(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.find_command import outliers_verb
+
+    return outliers_verb(words)
 
 
 def _check_run(words: list[str]) -> None:

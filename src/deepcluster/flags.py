@@ -85,6 +85,8 @@ def _one_sentence(complaint: str, verb: str) -> str:
             f"which images? deepcluster {verb} {run}IMAGES, where IMAGES is a folder, a list of "
             "paths or tar shards"
         )
+    if any(line.startswith("IMAGE") for line in lines):
+        return f"which image? deepcluster {verb} RUN IMAGE"
     if any(line.startswith("out FILE") for line in lines):
         return f"where to? give --out FILE; see deepcluster {verb} --help"
     return " ".join(lines) or f"the command cannot be read; see deepcluster {verb} --help"

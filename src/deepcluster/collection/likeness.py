@@ -1,0 +1,155 @@
+"""Which images of a run are alike: nearest by features, copies by content and by pixels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import uniform_filter
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from deepcluster.clusters import assign, nearest
+from deepcluster.collection.run_images import RunImages
+from deepcluster.images.threads import in_order
+
+ALIKE = 0.93
+"""Correlation of two signatures from which on two images are near duplicates. Among 300 photographs
+no two others reach 0.89; copies resized, brightened, greyed or saved as a poor JPEG keep 0.92."""
+
+_SIDE = 16  # of the small picture behind a signature
+_WINDOW = 5  # what is common to this many pixels is taken out: light, and the layout of a scene
+_FLAT = 1.0  # grey levels: less detail than this tells nothing
+_MOST_COPIES = 10  # neighbours looked at; larger groups are joined through these
+_LEAST_GROUP = 3  # images; fewer are no group that others could belong to
+
+
+class Found(NamedTuple):
+    """An image of the run, and how far it is."""
+
+    number: int
+    distance: float
+
+
+class Copies(NamedTuple):
+    """Images that show the same, and how alike each is to the first of them (1: same file)."""
+
+    exact: bool
+    numbers: list[int]
+    likeness: list[float]
+
+
+def similar(query: Tensor, rows: Tensor, count: int, leave_out: int | None = None) -> list[Found]:
+    """The images nearest to a whitened feature (d,), nearest first.
+
+    Args:
+        query: Of unit length, as the rows are.
+        rows: (N, d), row i is image i.
+        count: How many images.
+        leave_out: The query's own number, where it is one of the images.
+    """
+    available = len(rows) - (leave_out is not None)
+    found = nearest(query[None], rows, min(count, available), skip_self_from=leave_out)
+    return [
+        Found(int(number), float(distance) ** 0.5)
+        for number, distance in zip(found.index[0], found.distance[0], strict=True)
+    ]
+
+
+def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) -> Tensor:
+    """(N,) how far each image is from every group; not a number where it has no feature.
+
+    A group of one or two images is what an outlier makes for itself, so it counts as none.
+    Without centroids the distance is that to the nearest other image.
+    """
+    far = torch.full((len(rows),), torch.nan)
+    finite = torch.from_numpy(labels >= 0)
+    if centroids is None:
+        far[finite] = (
+            nearest(rows[finite], rows[finite], 1, skip_self_from=0).distance[:, 0].sqrt().float()
+        )
+        return far
+    sizes = np.bincount(labels[labels >= 0], minlength=len(centroids))
+    real = sizes >= _LEAST_GROUP
+    kept = centroids[torch.from_numpy(real)] if real.any() else centroids
+    far[finite] = assign(rows[finite], kept)[1]
+    return far
+
+
+def duplicates(
+    images: RunImages, alike: float = ALIKE, progress: Callable[[int], None] = lambda count: None
+) -> list[Copies]:
+    """Groups of images with the same content, then groups of those with nearly the same pixels.
+
+    Of a group of equal files only the first is compared further.
+    """
+    hashes = np.array(images.index.usable["hash"].to_pylist())
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    exact = [Copies(True, members.tolist(), [1.0] * len(members)) for members in _members(which)]
+    distinct = np.sort(first)
+    prints = signatures(images, distinct, progress)
+    near = []
+    for members in _joined(prints, alike):
+        likeness = prints[members] @ prints[members[0]]
+        near.append(Copies(False, distinct[members].tolist(), likeness.tolist()))
+    return exact + near
+
+
+def signature(picture: Image.Image) -> NDArray[np.float32]:
+    """The detail of a small grey version, of unit length; zero where there is none."""
+    small = picture.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
+    grey = np.asarray(small, dtype=np.float64)
+    detail = (grey - uniform_filter(grey, _WINDOW, mode="nearest")).ravel()
+    strength = float(np.linalg.norm(detail))
+    if strength < _FLAT * _SIDE:
+        return np.zeros(_SIDE * _SIDE, dtype=np.float32)
+    return (detail / strength).astype(np.float32)
+
+
+def signatures(
+    images: RunImages, numbers: NDArray[np.int64], progress: Callable[[int], None]
+) -> NDArray[np.float32]:
+    """The signature of each of the images."""
+    prints = np.empty((len(numbers), _SIDE * _SIDE), dtype=np.float32)
+    work = partial(_signature_of, images)
+    threads = os.cpu_count() or 1
+    for at, one in enumerate(in_order(work, numbers.tolist(), threads, 16 * threads)):
+        prints[at] = one
+        progress(1)
+    return prints
+
+
+def _signature_of(images: RunImages, number: int) -> NDArray[np.float32]:
+    return signature(images.small(number))
+
+
+def _joined(prints: NDArray[np.float32], alike: float) -> list[NDArray[np.int64]]:
+    """The groups of rows that are joined by pairs with at least this correlation."""
+    told = np.flatnonzero(prints.any(axis=1))
+    if len(told) < 2:
+        return []
+    rows = torch.from_numpy(prints[told])
+    count = min(_MOST_COPIES, len(rows) - 1)
+    found = nearest(rows, rows, count, skip_self_from=0)
+    # Of rows of unit length: |a - b|^2 = 2 - 2 a.b
+    near = (found.distance <= 2 - 2 * alike).numpy()
+    source, slot = np.nonzero(near)
+    target = found.index.numpy()[source, slot]
+    graph = coo_array((np.ones(len(source)), (source, target)), shape=(len(rows),) * 2)
+    _, which = connected_components(graph, directed=False)
+    return [told[members] for members in _members(which)]
+
+
+def _members(which: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The members of each group of two or more, in order; groups by their first member."""
+    order = np.argsort(which, kind="stable")
+    starts = np.flatnonzero(np.diff(which[order], prepend=-1))
+    groups = np.split(order, starts[1:])
+    return sorted((group for group in groups if len(group) > 1), key=lambda group: int(group[0]))

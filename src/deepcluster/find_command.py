@@ -1,0 +1,267 @@
+"""The verbs similar, duplicates and outliers: lists of a run's own images. Nothing is deleted."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from deepcluster import flags
+from deepcluster.collection.contact_sheet import MOST, Shown, Strip, write_sheet
+from deepcluster.collection.groups import read_clusters, whitened_rows
+from deepcluster.collection.likeness import ALIKE, duplicates, outliers, similar
+from deepcluster.collection.model import load
+from deepcluster.collection.run_images import RunImages
+from deepcluster.flags import RunPlace, refuse_unknown, shown_as
+from deepcluster.images.folder import encoded
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder, finished_run
+
+_LINES = 40  # of text; the CSV has all
+
+Table = Annotated[Path | None, shown_as("FILE")]
+
+
+@dataclass(frozen=True)
+class Similar:
+    """List the images of a run that are most like one image, nearest first."""
+
+    run: RunPlace
+    """Folder of a finished run."""
+
+    image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
+    """An image file, or the path of an image of the run as clusters.parquet has it."""
+
+    count: int = 10
+    """How many."""
+
+    csv: Table = None
+    """Also write rank, id, path, cluster and distance to this .csv."""
+
+    sheet: Table = None
+    """Also draw them on this .png."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """List images of a run that show the same, in groups. Nothing is deleted.
+
+    exact: files of equal content. near: the same picture resized, recompressed, brighter or grey,
+    by the detail of a small grey version.
+    """
+
+    run: RunPlace
+    """Folder of a finished run."""
+
+    alike: float = ALIKE
+    """Correlation from which on two images are near duplicates, up to 1."""
+
+    csv: Table = None
+    """Also write group, kind, id, path and likeness to this .csv."""
+
+    sheet: Table = None
+    """Also draw them on this .png."""
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """List the images of a run that are far from every group, farthest first.
+
+    A group of fewer than three images counts as none.
+    """
+
+    run: RunPlace
+    """Folder of a finished run."""
+
+    count: int = 20
+    """How many."""
+
+    csv: Table = None
+    """Also write rank, id, path, cluster, distance and the share of images nearer to this .csv."""
+
+    sheet: Table = None
+    """Also draw them on this .png."""
+
+
+def similar_verb(words: list[str]) -> int:
+    """Carry out `deepcluster similar`; gives the exit code."""
+    asked = _parsed(Similar, words, "similar")
+    folder = finished_run(asked.run)
+    clusters, rows = read_clusters(folder), whitened_rows(folder)
+    known = {path: number for number, path in enumerate(clusters.path)}
+    own = known.get(asked.image, known.get(encoded(asked.image)))
+    if own is None and not Path(asked.image).exists():
+        raise UsageError(
+            f"{encoded(asked.image)}: neither a file nor the path of an image of {folder.path}"
+        )
+    with interruption.noticed(), Display().shown() as display:
+        if own is None:
+            model = load(asked.run, asked.device)
+            query = torch.from_numpy(model.embed(Path(asked.image), whiten=True, normalize=True))[0]
+        else:
+            query = rows[own]
+        found = similar(query, rows, asked.count, own)
+        lines = [
+            (
+                rank,
+                one.number,
+                clusters.path[one.number],
+                int(clusters.cluster[one.number]),
+                one.distance,
+            )
+            for rank, one in enumerate(found, 1)
+        ]
+        for rank, _, path, cluster, distance in lines[:_LINES]:
+            display.say(f"{rank:>4}  {distance:.3f}  group {cluster:<5} {path}")
+        _write_table(asked.csv, ["rank", "id", "path", "cluster", "distance"], lines, display)
+        if asked.sheet is not None:
+            images = RunImages(folder)
+            shown = [
+                Shown(images.original(number), f"{distance:.2f} {path}")
+                for _, number, path, _, distance in lines[:MOST]
+            ]
+            _write_sheet(asked.sheet, [Strip(f"most like {asked.image}", shown)], display)
+    return 0
+
+
+def duplicates_verb(words: list[str]) -> int:
+    """Carry out `deepcluster duplicates`; gives the exit code."""
+    asked = _parsed(Duplicates, words, "duplicates")
+    if not 0 < asked.alike <= 1:
+        raise UsageError(f"--alike {asked.alike:g}: give a correlation above 0, up to 1")
+    folder = finished_run(asked.run)
+    images = RunImages(folder)
+    with interruption.noticed(), Display().shown() as display:
+        with display.phase("comparing", len(images), {}, "compare") as phase:
+
+            def advance(count: int) -> None:
+                phase.advance(count)
+                interruption.raise_if_asked()
+
+            groups = duplicates(images, asked.alike, advance)
+        lines = [
+            (group, "exact" if copies.exact else "near", number, images.names[number], likeness)
+            for group, copies in enumerate(groups)
+            for number, likeness in zip(copies.numbers, copies.likeness, strict=True)
+        ]
+        exact = [copies for copies in groups if copies.exact]
+        display.say(
+            f"{len(images):,} images: {_told(exact)} of equal files, "
+            f"{_told([copies for copies in groups if not copies.exact])} of near duplicates"
+        )
+        last = -1
+        for group, kind, _, path, likeness in lines[:_LINES]:
+            mark = f"{kind:<6}" if group != last else " " * 6
+            last = group
+            display.say(f"  {mark} {likeness:.3f}  {path}")
+        if len(lines) > _LINES:
+            display.say(f"  and {len(lines) - _LINES:,} more; --csv FILE writes them all")
+        _write_table(asked.csv, ["group", "kind", "id", "path", "likeness"], lines, display)
+        if asked.sheet is not None:
+            strips, drawn = [], 0
+            for copies in groups:
+                drawn += len(copies.numbers)
+                if drawn > MOST:
+                    break
+                shown = [
+                    Shown(images.original(number), f"{likeness:.2f} {images.names[number]}")
+                    for number, likeness in zip(copies.numbers, copies.likeness, strict=True)
+                ]
+                strips.append(Strip("equal files" if copies.exact else "near duplicates", shown))
+            _write_sheet(asked.sheet, strips, display)
+    return 0
+
+
+def outliers_verb(words: list[str]) -> int:
+    """Carry out `deepcluster outliers`; gives the exit code."""
+    asked = _parsed(Outliers, words, "outliers")
+    folder = finished_run(asked.run)
+    clusters, rows = read_clusters(folder), whitened_rows(folder)
+    with interruption.noticed(), Display().shown() as display:
+        model = load(asked.run, "cpu")
+        centred = model.effective["clustering"] != "PowerIteration"
+        far = outliers(rows, clusters.cluster, model.centroids if centred else None)
+        known = far[far.isfinite()]
+        order = torch.where(far.isfinite(), far, -1).argsort(descending=True, stable=True)
+        lines = [
+            (
+                rank,
+                number,
+                clusters.path[number],
+                int(clusters.cluster[number]),
+                float(far[number]),
+                float((known < far[number]).double().mean()),
+            )
+            for rank, number in enumerate(order[: min(asked.count, len(known))].tolist(), 1)
+        ]
+        for rank, _, path, cluster, distance, share in lines[:_LINES]:
+            display.say(
+                f"{rank:>4}  {distance:.3f}  farther than {share:.1%}  group {cluster:<5} {path}"
+            )
+        names = ["rank", "id", "path", "cluster", "distance", "farther_than"]
+        _write_table(asked.csv, names, lines, display)
+        if asked.sheet is not None:
+            images = RunImages(folder)
+            shown = [
+                Shown(images.original(number), f"{distance:.2f} {path}")
+                for _, number, path, _, distance, _ in lines[:MOST]
+            ]
+            _write_sheet(asked.sheet, [Strip("far from every group", shown)], display)
+    return 0
+
+
+def _parsed(kind: type[Any], words: list[str], verb: str) -> Any:
+    if {"-h", "--help"} & {*words}:
+        tyro.cli(kind, args=["--help"], prog=f"deepcluster {verb}")
+    known = ["--" + entry.name for entry in fields(kind)]
+    refuse_unknown(words, known, f"deepcluster {verb} --help", {})
+    asked = flags.parsed(kind, words, verb)
+    if getattr(asked, "count", 1) < 1:
+        raise UsageError(f"--count {asked.count}: use at least 1")
+    for flag, suffix in (("csv", ".csv"), ("sheet", ".png")):
+        place: Path | None = getattr(asked, flag)
+        if place is None:
+            continue
+        if place.suffix.lower() != suffix:
+            raise UsageError(f"--{flag} {place}: name a {suffix} file")
+        if place.exists():
+            raise UsageError(f"--{flag} {place} exists; name another file, or delete it first")
+    return asked
+
+
+def _write_table(
+    place: Path | None, names: list[str], rows: Sequence[tuple[object, ...]], display: Display
+) -> None:
+    if place is None:
+        return
+
+    def write(path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(names)
+            writer.writerows(rows)
+
+    RunFolder(place.parent).write(place.name, write)
+    display.say(f"{len(rows):,} lines in {place}")
+
+
+def _write_sheet(place: Path, strips: list[Strip], display: Display) -> None:
+    if not any(strip.shown for strip in strips):
+        display.say(f"nothing to draw: {place} was not written")
+        return
+    write_sheet(place, strips)
+    display.say(f"{sum(len(strip.shown) for strip in strips):,} pictures in {place}")
+
+
+def _told(groups: list[Any]) -> str:
+    return "1 group" if len(groups) == 1 else f"{len(groups):,} groups"
