@@ -24,6 +24,7 @@ VERBS = {
     "similar": "the images of a run that are most like one image",
     "duplicates": "images of a run that show the same, in groups; nothing is deleted",
     "outliers": "images of a run that are far from every group",
+    "import": "a run from a checkpoint that the paper's authors released, read safely",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -93,6 +94,7 @@ def _carry_out(words: list[str]) -> int:
         "similar": _similar,
         "duplicates": _duplicates,
         "outliers": _outliers,
+        "import": _import,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -162,6 +164,12 @@ def _outliers(words: list[str]) -> int:
     from deepcluster.find_command import outliers_verb
 
     return outliers_verb(words)
+
+
+def _import(words: list[str]) -> int:
+    from deepcluster.import_command import import_verb
+
+    return import_verb(words)
 
 
 def _check_run(words: list[str]) -> None:

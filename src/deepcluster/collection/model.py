@@ -170,7 +170,8 @@ def load(run: str | Path, device: str = "auto") -> Model:
     folder = finished_run(Path(run))
     effective = folder.settings["effective"]
     weights = _tensors(folder.verified("model.safetensors"))
-    groups = _tensors(folder.verified("groups.safetensors"))
+    grouped = "groups.safetensors" in folder.closing["sha256"]  # what was imported has no groups
+    groups = _tensors(folder.verified("groups.safetensors")) if grouped else {}
     network = _built(folder, effective)
     try:
         network.trunk.load_state_dict(weights)

@@ -125,6 +125,8 @@ class RunFolder:
     def verified(self, name: str) -> Path:
         """Where one of the results is; raises if it is not what the closing pass left."""
         expected = self.closing["sha256"].get(name)
+        if expected is None:
+            raise ResumeError(f"{self.path} has no {name}: its network was imported, not trained")
         try:
             found = sha256(self.path / name)
         except OSError as error:
@@ -135,7 +137,7 @@ class RunFolder:
         if found != expected:
             raise ResumeError(
                 f"{self.path / name} is damaged: its SHA-256 is {found[:12]}..., not the "
-                f"{str(expected)[:12]}... of closing.json; {_REMEDY}"
+                f"{expected[:12]}... of closing.json; {_REMEDY}"
             )
         return self.path / name
 
