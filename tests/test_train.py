@@ -106,7 +106,7 @@ def test_the_saved_map_reproduces_the_features_from_the_saved_network(run: Path)
 
 def test_nothing_in_the_run_folder_is_a_pickle(run: Path):
     kinds = {path.suffix for path in run.rglob("*") if path.is_file()}
-    assert kinds <= {".json", ".jsonl", ".parquet", ".npy", ".safetensors", ".u8", ""}
+    assert kinds <= {".json", ".jsonl", ".parquet", ".npy", ".safetensors", ".u8", ".md", ""}
     for path in run.rglob("*.npy"):
         np.load(path, allow_pickle=False)
 

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save as tensors_as_bytes
 
 from deepcluster.clusters import Clusters
+from deepcluster.exchange.model_card import model_card
 from deepcluster.features import Features
 from deepcluster.loop import Sitting, group, look
 from deepcluster.runtime import faults
@@ -52,6 +53,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
             "warnings": sitting.display.warned,
             "sha256": sitting.course.folder.hashes(),
         }
+        sitting.course.folder.write("MODEL_CARD.md", model_card(sitting.course.folder, record))
         # Last of all: its presence says that the run is finished.
         sitting.course.folder.write("closing.json", json.dumps(record, indent=2) + "\n")
         shutil.rmtree(sitting.course.folder.scratch, ignore_errors=True)

@@ -87,6 +87,12 @@ def _one_sentence(complaint: str, verb: str) -> str:
         )
     if any(line.startswith("IMAGE") for line in lines):
         return f"which image? deepcluster {verb} RUN IMAGE"
+    if any(line.startswith("to {") for line in lines):
+        return f"to what? give --to FORMAT; see deepcluster {verb} --help"
+    if any(line.startswith("CHECKPOINT") for line in lines):
+        return f"which checkpoint? deepcluster {verb} CHECKPOINT --out RUN"
+    if any(line.startswith("out RUN") for line in lines):
+        return f"where to? give --out RUN, a folder to be made; see deepcluster {verb} --help"
     if any(line.startswith("out FILE") for line in lines):
         return f"where to? give --out FILE; see deepcluster {verb} --help"
     return " ".join(lines) or f"the command cannot be read; see deepcluster {verb} --help"

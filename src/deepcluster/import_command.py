@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -14,6 +14,7 @@ from safetensors.torch import save as tensors_as_bytes
 import deepcluster
 from deepcluster import flags
 from deepcluster.clusters import KMeans
+from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.released import INPUT_SIZE, Released, read_released
 from deepcluster.flags import refuse_unknown
 from deepcluster.images.store import Pixels
@@ -86,7 +87,7 @@ def _write(folder: RunFolder, found: Released, asked: Import) -> None:
             "imported": origin,
         }
     )
-    closing = {
+    closing: dict[str, Any] = {
         "epochs": found.epoch or 0,
         "epochs_asked": found.epoch or 0,
         "minutes_asked": None,
@@ -95,4 +96,5 @@ def _write(folder: RunFolder, found: Released, asked: Import) -> None:
         "imported": origin,
         "sha256": folder.hashes(),
     }
+    folder.write("MODEL_CARD.md", model_card(folder, closing))
     folder.write("closing.json", json.dumps(closing, indent=2) + "\n")

@@ -131,7 +131,7 @@ _BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
 
 def _arch(path: Path, named: Any, weights: Mapping[str, Tensor]) -> Literal["alexnet", "vgg16"]:
     if named == "alexnet" or named == "vgg16":
-        return named  # type: ignore[return-value]
+        return named
     if "features.0.weight" in weights and named is None:
         return "alexnet" if weights["features.0.weight"].shape[-1] == 11 else "vgg16"
     raise DataError(f"{path} holds a network called {named!r}; alexnet and vgg16 can be imported")

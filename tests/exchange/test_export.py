@@ -1,0 +1,208 @@
+"""What other programs read of a run, and the card that goes with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file
+from skimage import data
+
+import deepcluster
+from deepcluster.cli import main
+from deepcluster.exchange.export import WithPreprocessing, _as_vgg16_bn
+from deepcluster.images.crops import look, normalize
+from deepcluster.networks import build_network
+
+Trained = Callable[..., Path]
+
+
+def test_safetensors_hold_weights_preprocessing_and_settings(trained: Trained, tmp_path: Path):
+    run, out = trained(), tmp_path / "x.safetensors"
+    assert main(["export", str(run), "--to", "safetensors", "--out", str(out)]) == 0
+    ours, theirs = load_file(run / "model.safetensors"), load_file(out)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    with safe_open(out, "pt") as file:
+        about = file.metadata()
+    assert json.loads(about["preprocessing"])["centre_crop"] == 64
+    assert json.loads(about["preprocessing"])["resize_short_side"] == 73
+    assert json.loads(about["settings.network"])["arch"] == "alexnet"
+    assert json.loads(about["settings.clustering"])["k"] == 4
+    assert json.loads(about["settings.run"])["epochs"] == 1
+
+
+def test_a_backbone_loads_into_the_plain_torchvision_network(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    run = trained("--arch resnet18 --network.front rgb")
+    out = tmp_path / "x.safetensors"
+    assert main(["export", str(run), "--to", "torchvision", "--out", str(out)]) == 0
+    assert "fc.bias, fc.weight" in capsys.readouterr().out
+    plain = torchvision.models.resnet18().eval()
+    result = plain.load_state_dict(load_file(out), strict=False)
+    assert sorted(result.missing_keys) == ["fc.bias", "fc.weight"]
+    assert result.unexpected_keys == []
+    plain.fc = torch.nn.Identity()
+    model = deepcluster.load(run, "cpu")
+    images = torch.randn(3, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(images), model.network.trunk(images), rtol=1e-5, atol=1e-5)
+
+
+def test_vgg16_has_the_places_of_torchvisions():
+    generator = torch.Generator().manual_seed(0)
+    network = build_network("vgg16", "rgb", 224, generator=generator).eval()
+    weights = _as_vgg16_bn(network.trunk.convnet)
+    with torch.device("meta"):
+        plain = torchvision.models.vgg16_bn()
+    plain = plain.to_empty(device="cpu").eval()
+    result = plain.load_state_dict(weights, strict=False, assign=True)
+    assert sorted(result.missing_keys) == ["classifier.6.bias", "classifier.6.weight"]
+    assert result.unexpected_keys == []
+    plain.classifier = plain.classifier[:4]
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(images), network.trunk(images), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [("", "sees edges"), ("--network.front rgb", "no alexnet with these layers")],
+)
+def test_what_torchvision_has_not_is_said(
+    flags: str, said: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    out = tmp_path / "x.safetensors"
+    assert main(["export", str(trained(flags)), "--to", "torchvision", "--out", str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_folder_for_the_hub_is_a_run_without_private_paths(trained: Trained, tmp_path: Path):
+    run, out = trained(), tmp_path / "hub"
+    assert main(["export", str(run), "--to", "huggingface", "--out", str(out)]) == 0
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: deepcluster\n")
+    assert "## What not to use it for" in card
+    assert json.loads((out / "config.json").read_text())["settings"]["network.arch"] == "alexnet"
+    images = json.loads((run / "settings.json").read_text())["images"]
+    assert images
+    for path in out.iterdir():
+        assert images.encode() not in path.read_bytes()
+    picture = next(Path(images).rglob("0*.png"))
+    ours, theirs = (deepcluster.load(place, "cpu").embed(picture) for place in (run, out))
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("height", "width"), [(400, 600), (200, 71), (64, 64), (40, 300), (9, 11)])
+def test_the_cut_inside_the_graph_is_pillows(height: int, width: int):
+    """Two matrix products against Pillow's own resampling: within one level of grey."""
+    generator = torch.Generator().manual_seed(0)
+    network = build_network("alexnet", "rgb", 64, width=8, generator=generator).eval()
+    module = WithPreprocessing(network, 64)
+    picture = Image.fromarray(data.astronaut()).resize((width, height))
+    seen = []
+    hook = network.trunk.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        module(torch.from_numpy(np.array(picture))[None])
+    hook.remove()
+    expected = normalize(look(picture, 64)[None])
+    levels = (seen[0] - expected).abs() * 0.224 * 255
+    assert float(levels.max()) < 1.01
+    assert float(levels.mean()) < 0.3  # it rounds once, Pillow twice
+
+
+def test_onnx_computes_what_torch_computes(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    run, out = trained(), tmp_path / "x.onnx"
+    assert main(["export", str(run), "--to", "onnx", "--out", str(out)]) == 0
+    assert "largest difference from torch" in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    network = deepcluster.load(run, "cpu").network
+    picture = Image.fromarray(data.chelsea())
+    for size in ((200, 150), (90, 300)):
+        pixels = np.array(picture.resize(size))
+        (found,) = session.run(None, {"images": np.stack([pixels] * 3)})
+        with torch.no_grad():
+            expected = network.trunk(normalize(look(Image.fromarray(pixels), 64)[None]))
+        assert found.shape == (3, 16)
+        assert np.abs(found - expected.numpy()).max() < 0.02 * float(expected.abs().max())
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["settings.network"])["input_size"] == 64
+
+
+def test_a_missing_extra_is_named_with_the_line_to_type(
+    trained: Trained,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("deepcluster.exchange.export.find_spec", lambda name: None)
+    assert main(["export", str(trained()), "--to", "onnx", "--out", str(tmp_path / "x")]) == 2
+    assert "pip install 'deepcluster[onnx]'" in capsys.readouterr().err
+
+
+def test_bad_input(
+    trained: Trained,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    run = str(trained())
+    Path("mine.onnx").write_text("mine")
+    for words, code, said in (
+        (["export", run, "--to", "safetensors", "--out", "mine.onnx"], 2, "mine.onnx exists"),
+        (["export", run, "--to", "caffe"], 2, "caffe"),
+        (["export", run], 2, "--to"),
+        (["export", "gone", "--to", "onnx"], 2, "gone: no such run"),
+    ):
+        assert main(words) == code
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert Path("mine.onnx").read_text() == "mine"
+    assert main(["export", run, "--to", "safetensors"]) == 0
+    assert Path("run.safetensors").exists()
+
+
+def test_every_run_has_a_model_card(trained: Trained):
+    run = trained()
+    card = (run / "MODEL_CARD.md").read_text()
+    settings = json.loads((run / "settings.json").read_text())
+    closing = json.loads((run / "closing.json").read_text())
+    for said in (
+        "24 images",
+        settings["data"],
+        "1 files left out; 1 empty file",
+        "| `clustering.k` | 4 |",
+        f"| clustering loss | {closing['clustering_loss']:.4f} |",
+        f"| NMI with the folders | {closing['nmi_labels']:.3f} |",
+        f"deepcluster {deepcluster.__version__}, torch {torch.__version__}",
+        "## What not to use it for",
+    ):
+        assert said in card
+    assert settings["images"] not in card
+
+
+def test_a_damaged_run_is_not_exported(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    copy = Path(shutil.copytree(trained(), tmp_path / "copy"))
+    with (copy / "model.safetensors").open("r+b") as file:
+        file.seek(-3, 2)
+        file.write(b"\7")
+    assert main(["export", str(copy), "--to", "huggingface", "--out", str(tmp_path / "x")]) == 4
+    assert "model.safetensors is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
