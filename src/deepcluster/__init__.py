@@ -13,9 +13,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Looked up when they are asked for: `deepcluster --help` imports no torch.
-_PUBLIC = {"load": "deepcluster.collection.model"}
+_PUBLIC = {"load": "deepcluster.collection.model", "DeepCluster": "deepcluster.estimator"}
 
-__all__ = ["__version__", "load"]
+__all__ = ["DeepCluster", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

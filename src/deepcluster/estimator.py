@@ -1,0 +1,247 @@
+"""DeepCluster in the manner of scikit-learn: fit, predict, transform, on images of any kind."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from deepcluster.clusters import KMeans
+from deepcluster.collection.contact_sheet import Shown, Strip, drawn
+from deepcluster.collection.groups import groups_of, read_clusters, whitened_rows
+from deepcluster.collection.model import load
+from deepcluster.collection.run_images import RunImages
+from deepcluster.collection.sight import refuse_any_unusable, sight_of
+from deepcluster.features import Whitening
+from deepcluster.images.given import opened
+from deepcluster.images.packing import pack
+from deepcluster.images.store import Pixels, Store
+from deepcluster.intake import colour_for
+from deepcluster.presets import PRESETS, automatic
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import joined
+from deepcluster.session import Asked, train
+from deepcluster.settings import Run, suggested_k
+
+_SHEET_GROUPS = 12
+_SHEET_IMAGES = 8
+
+
+class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
+    """A convnet that teaches itself from images, and the groups they fall into.
+
+    Images are a path (folder, list file, tar shards, store), a list of paths, an array N x H x W or
+    N x H x W x C of uint8, or a torch Dataset. The constructor only stores settings; `fit` makes a
+    run, in `out` or else in a temporary folder that goes with the estimator.
+
+    Args:
+        k: How many groups; "auto" follows the number of images.
+        preset: Of `deepcluster.presets`, or "auto": what suits the images and the device.
+        epochs: Clusterings, each followed by training on its labels; the preset's if not given.
+        minutes: Time to spend at the most.
+        seed: Names every random stream.
+        arch: alexnet, vgg16 or a torchvision network; the preset's if not given.
+        input_size: Side of the square that the network sees; the preset's if not given.
+        dimensions: Of the whitened features; the preset's if not given.
+        device: cpu, cuda, or auto.
+        out: Run folder; the same settings and images again continue it.
+        verbose: Whether to tell what goes on.
+
+    Attributes:
+        labels_: Group of each usable image, -1 where it has no finite feature.
+        paths_: Path of each of them; the number of an image that came in an array.
+        cluster_centers_: k x d, in the space of `transform`.
+        history_: One dictionary an epoch, as in journal.jsonl.
+        model_: Network and preprocessing, with `embed`.
+        run_: The run folder.
+    """
+
+    def __init__(
+        self,
+        k: int | Literal["auto"] = "auto",
+        preset: str = "small",
+        *,
+        epochs: int | None = None,
+        minutes: float | None = None,
+        seed: int = 0,
+        arch: str | None = None,
+        input_size: int | None = None,
+        dimensions: int | None = None,
+        device: str = "auto",
+        out: str | Path | None = None,
+        verbose: bool = True,
+    ) -> None:
+        self.k = k
+        self.preset = preset
+        self.epochs = epochs
+        self.minutes = minutes
+        self.seed = seed
+        self.arch = arch
+        self.input_size = input_size
+        self.dimensions = dimensions
+        self.device = device
+        self.out = out
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Learn features and groups; `y` is there for scikit-learn's sake and not looked at."""
+        out = self._passing_place() if self.out is None else Path(self.out)
+        main = threading.current_thread() is threading.main_thread()
+        with (
+            interruption.noticed() if main else nullcontext(),  # signals reach no other thread
+            joined(self.device) as world,
+            Display(speaks=self.verbose and world.leads).shown() as display,
+        ):
+            place = X if isinstance(X, str | Path) else self._packed(X, out)
+            asked = Asked(Path(place), self._settle, out=out)
+            folder, _ = train(asked, world, display)
+        return self._fitted(folder)
+
+    def fit_transform(self, X: Any, y: object = None, **_: Any) -> NDArray[np.float32]:  # noqa: N803
+        """Fit, and the features of the same images; row i is image i, zero where there is none."""
+        self.fit(X)
+        return whitened_rows(RunFolder(self.run_)).numpy()
+
+    def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
+        """The features of images: whitened, of unit length, N x d."""
+        check_is_fitted(self, "model_")
+        return self.model_.embed(X, whiten=True, normalize=True)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
+        """The group of each image."""
+        check_is_fitted(self, "model_")
+        model = self.model_
+        groups = groups_of(RunFolder(self.run_), model.pca, model.centroids)
+        blocks = sight_of(opened(X), model.preprocessing, model.device).blocks(
+            64, os.cpu_count() or 1
+        )
+        found = [
+            groups.members(model.activations(crops)).cluster.cpu()
+            for crops in refuse_any_unusable(blocks)
+        ]
+        return torch.cat(found).numpy() if found else np.empty(0, np.int64)
+
+    @classmethod
+    def load(cls, run: str | Path, device: str = "auto") -> Self:
+        """The estimator that a finished run stands for, fitted."""
+        folder = load(run, device).folder
+        assert folder is not None
+        effective = folder.settings["effective"]
+        estimator = cls(
+            k=effective.get("clustering.k", "auto"),
+            epochs=effective["epochs"],
+            seed=effective["seed"],
+            arch=effective["network.arch"],
+            input_size=effective["network.input_size"],
+            dimensions=effective["whitening.dimensions"],
+            device=device,
+            out=run,
+        )
+        return estimator._fitted(folder)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[1])
+
+    def _settle(self, images: int, gpu: bool) -> tuple[Run, list[str]]:
+        """The settings for so many images, and in words why."""
+        reasons: dict[str, str] = {}
+        if self.preset == "auto":
+            run, reasons = automatic(images, gpu, timed=self.minutes is not None)
+        elif (name := self.preset.replace("_", "-")) in PRESETS:
+            run = PRESETS[name]()
+        else:
+            raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
+        if isinstance(run.clustering, KMeans):
+            if self.k != "auto":
+                run = replace(run, clustering=replace(run.clustering, k=self.k))
+                reasons.pop("clustering.k", None)
+            elif self.preset != "auto":
+                k = suggested_k(images)
+                run = replace(run, clustering=KMeans(k, run.clustering.iterations))
+                reasons["clustering.k"] = f"k = {k:,} groups: {images:,}^0.8 / 8"
+        given: dict[str, Any] = {"arch": self.arch, "input_size": self.input_size}
+        network = replace(run.network, **{n: v for n, v in given.items() if v is not None})
+        run = replace(run, seed=self.seed, minutes=self.minutes, network=network)
+        if self.epochs is not None:
+            run = replace(run, epochs=self.epochs)
+        if self.dimensions is not None:
+            run = replace(run, whitening=Whitening(self.dimensions))
+        return run, list(reasons.values())
+
+    def _passing_place(self) -> Path:
+        """A run folder that goes when the estimator goes."""
+        place = tempfile.mkdtemp(prefix="deepcluster-")
+        weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        return Path(place) / "run"
+
+    def _packed(self, images: Any, out: Path) -> Path:
+        """Where images that are no path are kept for the run: a store beside its folder."""
+        place = out.with_name(out.name + "-images")
+        source = opened(images)
+        assert not isinstance(source, Store)  # that is a path
+        source.refuse_without_images()
+        run, _ = self._settle(len(source.find()), gpu=False)
+        pack(source, place, colour_for(run), Pixels(), run.speed.threads)
+        return place
+
+    def _fitted(self, folder: RunFolder) -> Self:
+        self.model_ = load(folder.path, self.device)
+        clusters = read_clusters(folder)
+        self.labels_ = clusters.cluster
+        self.paths_ = clusters.path
+        assert self.model_.centroids is not None
+        self.cluster_centers_ = self.model_.centroids.cpu().numpy()
+        self.history_ = folder.journal()
+        self.run_ = folder.path
+        return self
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the largest groups, a few images of each."""
+        head = f"<pre>{html.escape(repr(self))}</pre>"
+        if not hasattr(self, "labels_"):
+            return head
+        sheet = io.BytesIO()
+        drawn(self._strips()).save(sheet, "PNG")
+        picture = base64.b64encode(sheet.getvalue()).decode()
+        return (
+            f"{head}<p>{len(self.labels_):,} images in {len(self.cluster_centers_):,} groups; "
+            f"those nearest to the middle of the largest groups:</p>"
+            f'<img alt="groups" src="data:image/png;base64,{picture}">'
+        )
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def _strips(self) -> list[Strip]:
+        folder = RunFolder(self.run_)
+        images, clusters = RunImages(folder), read_clusters(folder)
+        sizes = np.bincount(self.labels_[self.labels_ >= 0])
+        strips = []
+        for group in np.argsort(-sizes, kind="stable")[:_SHEET_GROUPS].tolist():
+            members = np.flatnonzero(self.labels_ == group)
+            nearest = members[np.argsort(clusters.distance[members], kind="stable")]
+            shown = [
+                Shown(images.original(number), clusters.path[number])
+                for number in nearest[:_SHEET_IMAGES].tolist()
+            ]
+            strips.append(Strip(f"group {group}: {len(members):,} images", shown))
+        return strips
