@@ -24,6 +24,7 @@ VERBS = {
     "similar": "the images of a run that are most like one image",
     "duplicates": "images of a run that show the same, in groups; nothing is deleted",
     "outliers": "images of a run that are far from every group",
+    "label": "spread a few labels to all images of a run; which to label next",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
@@ -95,6 +96,7 @@ def _carry_out(words: list[str]) -> int:
         "similar": _similar,
         "duplicates": _duplicates,
         "outliers": _outliers,
+        "label": _label,
         "export": _export,
         "import": _import,
         "demo": _demo,
@@ -166,6 +168,13 @@ def _outliers(words: list[str]) -> int:
     from deepcluster.find_command import outliers_verb
 
     return outliers_verb(words)
+
+
+def _label(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.label_command import label_verb
+
+    return label_verb(words)
 
 
 def _export(words: list[str]) -> int:

@@ -1,0 +1,170 @@
+"""A few labels spread to all images: by nearest neighbours, and by a linear probe."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepcluster.images.folder import encoded
+from deepcluster.images.list_file import COLUMNS
+from deepcluster.runtime.errors import DataError, UsageError
+
+NEIGHBOURS = 5
+_FOLDS = 5
+_SHORTLIST = 10  # times as many doubtful images as are asked about
+_C = 10.0  # of the probe: rows of unit length want less shrinking than rows of unit variance
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What one way of spreading says of every image."""
+
+    name: str
+    labels: NDArray[np.str_]
+    confidence: NDArray[np.float64]
+    margin: NDArray[np.float64]
+    """How far the second-best label is behind."""
+    accuracy: float | None
+    """Of labels that were held back, over all folds; None where a class has one label only."""
+
+
+def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
+    """The label of each image that a CSV file (path, label) names.
+
+    Args:
+        path: The file.
+        names: Every image's path, as the run has it.
+        place: Where the images are, for paths that are given whole.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--labels {path}: {reason.lower()}") from error
+    columns = list(rows[0]) if rows else []
+    where = next((name for name in COLUMNS if name in columns), None)
+    if where is None or "label" not in columns:
+        raise DataError(
+            f"{path} must have the columns path and label; it has {columns or 'no rows'}"
+        )
+    known = {name: number for number, name in enumerate(names)}
+    labels: dict[int, str] = {}
+    unknown: list[str] = []
+    for row in rows:
+        given, label = (row[where] or "").strip(), (row["label"] or "").strip()
+        if not given or not label:
+            continue
+        number = _number(given, known, place)
+        if number is None:
+            unknown.append(given)
+        elif labels.setdefault(number, label) != label:
+            raise DataError(f"{path} gives {given} two labels: {labels[number]} and {label}")
+    if unknown:
+        raise DataError(
+            f"{path}: {len(unknown):,} of {len(rows):,} paths are no images of the run, such as "
+            f"{encoded(unknown[0])}; write them as in clusters.parquet"
+        )
+    counts = Counter(labels.values())
+    if len(counts) < 2:
+        raise DataError(f"{path} has {len(counts)} different labels; give at least two")
+    return labels
+
+
+def spread(rows: NDArray[np.float32], labels: dict[int, str]) -> list[Spread]:
+    """The labels of all images by each way, with the accuracy on labels held back.
+
+    Args:
+        rows: N x d, of unit length; row i is image i.
+        labels: Of some of them.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+
+    numbers = np.array(sorted(labels))
+    values = np.array([labels[number] for number in numbers.tolist()])
+    count = min(NEIGHBOURS, len(numbers))
+    ways = {
+        "neighbours": KNeighborsClassifier(count, weights="distance", algorithm="brute"),
+        "probe": LogisticRegression(C=_C, max_iter=2000),
+    }
+    return [_by(name, way, rows, numbers, values) for name, way in ways.items()]
+
+
+def most_helpful(
+    rows: NDArray[np.float32], doubt: NDArray[np.float64], count: int
+) -> NDArray[np.int64]:
+    """The images to label next: doubtful, and far from each other, so that each tells more.
+
+    Args:
+        rows: N x d.
+        doubt: How doubtful each image's label is; -inf where it is known.
+        count: How many.
+    """
+    open_ones = np.flatnonzero(np.isfinite(doubt))
+    order = open_ones[np.argsort(-doubt[open_ones], kind="stable")]
+    shortlist = order[: _SHORTLIST * count]
+    if not len(shortlist):
+        return shortlist
+    chosen = [0]
+    apart = np.linalg.norm(rows[shortlist] - rows[shortlist[0]], axis=1)
+    while len(chosen) < min(count, len(shortlist)):
+        apart[chosen] = -1
+        chosen.append(int(apart.argmax()))
+        new = np.linalg.norm(rows[shortlist] - rows[shortlist[chosen[-1]]], axis=1)
+        apart = np.minimum(apart, new)
+    return shortlist[chosen]
+
+
+def _by(
+    name: str,
+    way: Any,
+    rows: NDArray[np.float32],
+    numbers: NDArray[np.int64],
+    values: NDArray[np.str_],
+) -> Spread:
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    rarest = min(Counter(values.tolist()).values())
+    folds = min(_FOLDS, rarest)
+    accuracy = None
+    if folds >= 2:
+        # A fold leaves fewer labels than neighbours where there are very few.
+        if name == "neighbours":
+            way.set_params(
+                n_neighbors=max(1, min(NEIGHBOURS, len(numbers) * (folds - 1) // folds - 1))
+            )
+        split = StratifiedKFold(folds, shuffle=True, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # few labels: a probe may not have converged
+            guessed = cross_val_predict(way, rows[numbers], values, cv=split)
+        accuracy = float((guessed == values).mean())
+    way.fit(rows[numbers], values)
+    shares = way.predict_proba(rows)
+    order = np.sort(shares, axis=1)
+    return Spread(
+        name,
+        way.classes_[shares.argmax(axis=1)],
+        order[:, -1],
+        order[:, -1] - order[:, -2],
+        accuracy,
+    )
+
+
+def _number(given: str, known: dict[str, int], place: Path) -> int | None:
+    """The image that a path means: as the run has it, or the file itself."""
+    for name in (given, encoded(given)):
+        if name in known:
+            return known[name]
+    try:
+        inside = Path(given).resolve().relative_to(place.resolve())
+    except (ValueError, OSError):
+        return None
+    return known.get(encoded(inside.as_posix()))

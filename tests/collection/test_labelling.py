@@ -1,0 +1,145 @@
+"""A few labels become many, and it is said how good they are."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import child
+import numpy as np
+import pytest
+
+from deepcluster.cli import main
+from deepcluster.collection.labelling import most_helpful, spread
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def hills(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Unit rows around three directions, and which one each is of."""
+    randomness = np.random.default_rng(2)
+    kinds = np.arange(count) % 3
+    rows = np.eye(6)[kinds] + randomness.normal(0, 0.15, (count, 6))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), kinds
+
+
+def test_a_few_labels_are_spread_rightly():
+    rows, kinds = hills()
+    labels = {number: "abc"[kinds[number]] for number in range(12)}
+    for way in spread(rows, labels):
+        assert (way.labels == np.array(list("abc"))[kinds]).mean() > 0.95
+        assert way.accuracy == pytest.approx(1, abs=0.1)
+        assert way.confidence.min() >= 1 / 3
+        assert (way.confidence - way.margin >= -1e-9).all()
+
+
+def test_wrong_labels_have_an_accuracy_of_chance():
+    rows, _ = hills(120)
+    randomness = np.random.default_rng(0)
+    labels = {number: "ab"[randomness.integers(2)] for number in range(100)}
+    for way in spread(rows, labels):
+        assert 0.3 < way.accuracy < 0.7
+
+
+def test_the_neighbours_are_those_of_a_search_by_hand():
+    rows, kinds = hills()
+    labels = {number: "abc"[kinds[number]] for number in range(9)}
+    way = spread(rows, labels)[0]
+    known = np.arange(9)
+    for number in (20, 31, 42):
+        apart = np.linalg.norm(rows[known].astype(np.float64) - rows[number], axis=1)
+        near = np.argsort(apart)[:5]
+        votes = {}
+        for at in near:
+            votes[labels[at]] = votes.get(labels[at], 0) + 1 / apart[at]
+        best = max(votes, key=votes.get)
+        assert way.labels[number] == best
+        assert way.confidence[number] == pytest.approx(votes[best] / sum(votes.values()), rel=1e-3)
+
+
+def test_one_label_of_a_kind_gives_no_accuracy():
+    rows, kinds = hills()
+    labels = {number: "abc"[kinds[number]] for number in range(3)}
+    assert [way.accuracy for way in spread(rows, labels)] == [None, None]
+
+
+def test_the_helpful_images_are_doubtful_and_apart():
+    rows, _ = hills(90)
+    doubt = np.zeros(90)
+    doubt[30:80] = 0.9
+    doubt[40] = 1.0
+    doubt[:10] = -np.inf
+    chosen = most_helpful(rows, doubt, 5)
+    assert chosen[0] == 40
+    assert len(set(chosen.tolist())) == 5
+    assert set(chosen.tolist()) <= set(range(30, 80))
+    assert not set(most_helpful(rows, doubt, 200).tolist()) & set(range(10))
+    # Equal pictures tell the same: of copies, one is asked about.
+    copies = np.repeat(rows[:3], 4, axis=0)
+    assert len({tuple(copies[at]) for at in most_helpful(copies, np.full(12, 0.5), 3)}) == 3
+
+
+def test_from_a_csv_to_a_csv(run: Path, images: Path, tmp_path: Path):
+    names = child.table(run / "clusters.parquet")["path"]
+    some = names[::4]
+    lines = ["path,label", *(f"{name},{name.split('/')[0]}" for name in some)]
+    lines[3] = f"{images / some[2]},{some[2].split('/')[0]}"  # a file's own path
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    words = ["label", str(run), "--labels", str(tmp_path / "labels.csv")]
+    assert main([*words, "--out", str(tmp_path / "all.csv")]) == 0
+    found = rows_of(tmp_path / "all.csv")
+    assert [row["path"] for row in found] == names
+    assert [row["given"] for row in found][::4] == [name.split("/")[0] for name in some]
+    assert {row["probe"] for row in found} <= {name.split("/")[0] for name in names}
+    asked = rows_of(tmp_path / "all.ask.csv")
+    assert len(asked) == 20
+    assert not {row["path"] for row in asked} & set(some)
+    assert all(row["label"] == "" for row in asked)
+    assert list(found[0]) == [
+        *("id", "path", "given"),
+        *("neighbours", "neighbours_confidence", "probe", "probe_confidence"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("path,label\nnowhere.png,a\nkind0/0000.png,b\n", 3, "nowhere.png; write them as in"),
+        ("path,label\nkind0/0000.png,a\n", 3, "1 different labels"),
+        ("path,label\nkind0/0000.png,a\nkind0/0000.png,b\n", 3, "two labels: a and b"),
+        ("file name,kind\nx,y\n", 3, "must have the columns path and label"),
+        ("", 3, "must have the columns path and label"),
+        (None, 2, "no such file"),
+    ],
+)
+def test_bad_labels(
+    text: str | None,
+    code: int,
+    said: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+):
+    file = tmp_path / "labels.csv"
+    if text is not None:
+        file.write_text(text)
+    out = tmp_path / "all.csv"
+    assert main(["label", str(run), "--labels", str(file), "--out", str(out)]) == code
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_what_exists_is_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    (tmp_path / "all.ask.csv").write_text("mine")
+    words = ["label", str(run), "--labels", "x.csv", "--out", str(tmp_path / "all.csv")]
+    assert main(words) == 2
+    assert "all.ask.csv exists" in capsys.readouterr().err
+    assert main(["label", str(run)]) == 2
+    assert "--labels" in capsys.readouterr().err
+    shutil.rmtree(tmp_path)
