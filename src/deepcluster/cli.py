@@ -25,6 +25,8 @@ VERBS = {
     "duplicates": "images of a run that show the same, in groups; nothing is deleted",
     "outliers": "images of a run that are far from every group",
     "label": "spread a few labels to all images of a run; which to label next",
+    "runs": "list the runs in a folder",
+    "diff": "how two runs differ: settings, images, figures, groups",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
@@ -97,6 +99,8 @@ def _carry_out(words: list[str]) -> int:
         "duplicates": _duplicates,
         "outliers": _outliers,
         "label": _label,
+        "runs": _runs,
+        "diff": _diff,
         "export": _export,
         "import": _import,
         "demo": _demo,
@@ -175,6 +179,19 @@ def _label(words: list[str]) -> int:
     from deepcluster.label_command import label_verb
 
     return label_verb(words)
+
+
+def _runs(words: list[str]) -> int:
+    from deepcluster.runs_command import runs_verb
+
+    return runs_verb(words)
+
+
+def _diff(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.runs_command import diff_verb
+
+    return diff_verb(words)
 
 
 def _export(words: list[str]) -> int:

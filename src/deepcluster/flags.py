@@ -87,6 +87,8 @@ def _one_sentence(complaint: str, verb: str) -> str:
         )
     if any(line.startswith("IMAGE") for line in lines):
         return f"which image? deepcluster {verb} RUN IMAGE"
+    if any(line.startswith("OTHER") for line in lines):
+        return f"which other run? deepcluster {verb} RUN OTHER"
     if any(line.startswith("labels CSV") for line in lines):
         return f"which labels? give --labels CSV (path, label); see deepcluster {verb} --help"
     if any(line.startswith("to {") for line in lines):
