@@ -170,13 +170,14 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
             run = PRESETS[name]()
         else:
             raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
-        if isinstance(run.clustering, KMeans):
+        clustering = run.clustering
+        if isinstance(clustering, KMeans):
             if self.k != "auto":
-                run = replace(run, clustering=replace(run.clustering, k=self.k))
+                run = replace(run, clustering=replace(clustering, k=self.k))
                 reasons.pop("clustering.k", None)
             elif self.preset != "auto":
                 k = suggested_k(images)
-                run = replace(run, clustering=KMeans(k, run.clustering.iterations))
+                run = replace(run, clustering=replace(clustering, k=k))
                 reasons["clustering.k"] = f"k = {k:,} groups: {images:,}^0.8 / 8"
         given: dict[str, Any] = {"arch": self.arch, "input_size": self.input_size}
         network = replace(run.network, **{n: v for n, v in given.items() if v is not None})

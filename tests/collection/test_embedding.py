@@ -296,6 +296,20 @@ def test_groups_of_power_iteration_are_told_by_the_nearest_image(images: Path, t
 
 
 @pytest.mark.parametrize(
+    "flags", ["--network.clustered conv5", "--clustering.metric spherical", "--network.front rgb"]
+)
+def test_other_kinds_of_run_are_reproduced(flags: str, images: Path, tmp_path: Path):
+    words = "--preset small --k 4 --epochs 1 --network.width 32 --device cpu --out run".split()
+    code, output = child.run(["train", str(images), *words, *flags.split()], tmp_path)
+    assert code == 0, output
+    run = tmp_path / "run"
+    assert carry_out("predict", run, images, "--out", tmp_path / "p.parquet") == 0
+    found, saved = child.table(tmp_path / "p.parquet"), child.table(run / "clusters.parquet")
+    assert found["cluster"] == saved["cluster"]
+    np.testing.assert_allclose(found["distance"], saved["distance"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["embed", "RUN", "IMAGES", "--out", "there.csv"], 2, "there.csv exists"),

@@ -20,7 +20,7 @@ from deepcluster.collection.sight import Preprocessing, refuse_any_unusable, sig
 from deepcluster.features import PCA
 from deepcluster.images.crops import normalize
 from deepcluster.images.given import opened
-from deepcluster.networks import Network, build_network
+from deepcluster.networks import Network, build_network, looked_at
 from deepcluster.runtime.errors import ResumeError, UsageError
 from deepcluster.runtime.run_folder import RunFolder, finished_run
 from deepcluster.runtime.world import joined
@@ -53,6 +53,9 @@ class Model:
         folder: RunFolder | None = None,
     ) -> None:
         self.network = network.to(device).eval().requires_grad_(False)
+        # Which layer is clustered is a setting that earlier runs did not have.
+        self.clustered = effective.get("network.clustered", "top")
+        self._view = looked_at(self.network, self.clustered)
         self.preprocessing = preprocessing
         self.effective = effective
         self.device = device
@@ -125,8 +128,8 @@ class Model:
             crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
         with torch.no_grad(), full_float32():
             inputs = normalize(crops.to(self.device, non_blocking=True))
-            if layer is None:
-                rows = self.network.trunk(inputs)
+            if layer is None or layer == self.clustered:
+                rows = self._view(inputs)
             else:
                 rows = self._averaged(self.network.activations(inputs, [layer])[layer])
             return rows.float()[:count]
@@ -135,10 +138,11 @@ class Model:
         """Raise, in one sentence, where this network cannot give what is wanted."""
         if wanted.layer is not None and wanted.layer not in self.layers:
             raise UsageError(f"no layer {wanted.layer!r}; there are {', '.join(self.layers)}")
-        if wanted.whiten and wanted.layer not in (None, self.layers[-1]):
+        clustered = self.layers[-1] if self.clustered == "top" else self.clustered
+        if wanted.whiten and wanted.layer not in (None, clustered):
             raise UsageError(
-                f"--whiten: the run's PCA is of {self.layers[-1]}, not of {wanted.layer}; leave "
-                "out one of the two"
+                f"--whiten: the run's PCA is of {clustered}, not of {wanted.layer}; leave out one "
+                "of the two"
             )
         if wanted.whiten and self.pca is None:
             raise UsageError("--whiten: this network was imported and has no PCA")
