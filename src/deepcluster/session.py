@@ -19,6 +19,7 @@ import torch
 import deepcluster
 from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
+from deepcluster.exchange.starting_point import begin_with
 from deepcluster.images.index import Index
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
@@ -113,6 +114,8 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     )
     if (where := course.take_up()) is not None:
         display.say(where)
+    elif run.network.init is not None:
+        _begin_with_weights(network, run, display)
     images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
     if run.labels == "folders":
@@ -120,6 +123,13 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     else:
         alternate(sitting)
     return closing_pass(sitting)
+
+
+def _begin_with_weights(network: Network, run: Run, display: Display) -> None:
+    assert run.network.init is not None
+    left = begin_with(network, Path(run.network.init))
+    over = f"; left over: {', '.join(left)}" if left else ""
+    display.say(f"beginning with {run.network.init}{over}")
 
 
 def _prepared_by_the_leader(
@@ -165,6 +175,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         if likely.labels == "folders":
             intake.refuse_unlabelled()
         _refuse_small_disk(folder, likely, intake.store_bytes(likely))
+        if likely.network.init is not None:
+            begin_with(new_network(likely), Path(likely.network.init))
         held.enter_context(folder.locked())
         index = intake.read(folder, likely, asked.max_unusable, display)
     else:

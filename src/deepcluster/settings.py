@@ -44,6 +44,10 @@ class Architecture:
     """Layer whose output is clustered: top (the paper: fc7 before its ReLU), or one by name, such \
     as conv5, its maps averaged to at most 4,096 numbers."""
 
+    init: str | None = None
+    """Weights to begin with in place of drawn ones: a run, a .safetensors file, or a weight file \
+    of torchvision or timm."""
+
 
 @dataclass(frozen=True)
 class Speed:

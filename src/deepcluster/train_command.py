@@ -24,6 +24,7 @@ from deepcluster.settings import Run, flat
 SHORT = {
     "--k": "--clustering.k",
     "--arch": "--network.arch",
+    "--init": "--network.init",
     "--input-size": "--network.input-size",
     "--dimensions": "--whitening.dimensions",
     "--batch": "--training.batch",
@@ -73,6 +74,9 @@ class Common:
 
     arch: Name = None
     """alexnet, vgg16, or a torchvision network by name, such as resnet18."""
+
+    init: Name = None
+    """Weights to begin with: a run, a .safetensors file, or a torchvision or timm weight file."""
 
     input_size: Count = None
     """Side of the square that the network sees, in pixels (paper: 224)."""

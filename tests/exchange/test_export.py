@@ -18,7 +18,8 @@ from skimage import data
 
 import deepcluster
 from deepcluster.cli import main
-from deepcluster.exchange.export import WithPreprocessing, _as_vgg16_bn
+from deepcluster.exchange.export import WithPreprocessing
+from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.images.crops import look, normalize
 from deepcluster.networks import build_network
 
@@ -61,7 +62,9 @@ def test_a_backbone_loads_into_the_plain_torchvision_network(
 def test_vgg16_has_the_places_of_torchvisions():
     generator = torch.Generator().manual_seed(0)
     network = build_network("vgg16", "rgb", 224, generator=generator).eval()
-    weights = _as_vgg16_bn(network.trunk.convnet)
+    own = network.trunk.state_dict()
+    weights = {theirs: own[ours] for ours, theirs in torchvision_names(network).items()}
+    assert len(weights) == len(own)
     with torch.device("meta"):
         plain = torchvision.models.vgg16_bn()
     plain = plain.to_empty(device="cpu").eval()

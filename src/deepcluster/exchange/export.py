@@ -13,6 +13,7 @@ from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
 from deepcluster.exchange.model_card import model_card
+from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.images.crops import DEVIATION, MEAN
 from deepcluster.networks import VGG16, Backbone, Network
 from deepcluster.runtime.errors import NumericsError, UsageError
@@ -54,19 +55,19 @@ def to_torchvision(folder: RunFolder, network: Network, out: Path) -> str:
         )
     if isinstance(convnet, Backbone):
         name = arch.removeprefix("torchvision/")
-        weights = convnet.model.state_dict()
     elif isinstance(convnet, VGG16) and (convnet.width, effective["network.input_size"]) == (
         4096,
         224,
     ):
         name = "vgg16_bn"
-        weights = _as_vgg16_bn(convnet)
     else:
         raise UsageError(
             f"--to torchvision: torchvision has no {arch} with these layers (of the paper's "
             "networks it has VGG-16 at 224 pixels with a width of 4096); use safetensors or onnx"
         )
-    weights = {key: value.contiguous() for key, value in weights.items()}
+    own = network.trunk.state_dict()
+    names = torchvision_names(network)
+    weights = {theirs: own[ours].contiguous() for ours, theirs in names.items()}
     plain = torchvision_model(name, effective["network.input_size"])
     left = sorted({*plain.state_dict()} - {*weights})
     _write(out, tensors_as_bytes(weights, metadata=_metadata(folder)))
@@ -252,24 +253,6 @@ def _metadata(folder: RunFolder) -> dict[str, str]:
         "preprocessing": json.dumps(preprocessing(effective)),
         **{f"settings.{kind}": json.dumps(values) for kind, values in classes.items()},
     }
-
-
-def _as_vgg16_bn(convnet: VGG16) -> dict[str, Tensor]:
-    """Our VGG-16 under torchvision's names."""
-    weights: dict[str, Tensor] = {}
-    place = 0
-    for part in convnet.convolutions.children():
-        if isinstance(part, nn.Sequential):
-            for offset in (0, 1):
-                for kind, value in part[offset].state_dict().items():
-                    weights[f"features.{place + offset}.{kind}"] = value
-            place += len(part)
-        else:
-            place += 1
-    for place, linear in ((0, convnet.fc6[0]), (3, convnet.fc7[1])):
-        for kind, value in linear.state_dict().items():
-            weights[f"classifier.{place}.{kind}"] = value
-    return weights
 
 
 def _write(out: Path, content: bytes) -> None:
