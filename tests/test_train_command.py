@@ -5,9 +5,18 @@ from dataclasses import fields
 import pytest
 
 from deepcluster.clusters import KMeans, PowerIteration
-from deepcluster.presets import PRESETS, small
+from deepcluster.presets import PRESETS, small, small_pic
+from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, flat
-from deepcluster.train_command import SHORT, Common, Train, parsed, taken_preset
+from deepcluster.train_command import (
+    SHORT,
+    Common,
+    Train,
+    parsed,
+    taken_auto_k,
+    taken_preset,
+    with_suggested_k,
+)
 
 
 def test_a_flag_changes_the_preset_and_keeps_the_rest():
@@ -62,3 +71,21 @@ def test_help_ends_with_zero(flag: str, capsys: pytest.CaptureFixture[str]):
     assert ("--whitening.dimensions" in shown) == (flag == "--help-all")
     if flag == "--help":
         assert len(shown.splitlines()) < 60
+
+
+@pytest.mark.parametrize("words", [["--k", "auto"], ["--k=auto"], ["--clustering.k", "auto"]])
+def test_k_auto_follows_the_images_and_says_why(words: list[str]):
+    preset, rest = taken_preset(["photos", "--preset", "small", *words, "--seed", "3"])
+    follows, rest = taken_auto_k(rest)
+    assert follows
+    assert rest == ["photos", "--seed", "3"]
+    run, why = with_suggested_k(parsed(rest, preset).run, 3000)
+    assert run.clustering == KMeans(k=76)
+    assert why == ["k = 76 groups: 3,000^0.8 / 8, about 39 images each"]
+    assert taken_auto_k([]) == (False, [])
+    assert taken_auto_k(["photos", "--clustering.k", "7"]) == (
+        False,
+        ["photos", "--clustering.k", "7"],
+    )
+    with pytest.raises(UsageError, match="finds the number of groups itself"):
+        with_suggested_k(small_pic(), 3000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from deepcluster import flags
+from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.presets import PRESETS, automatic
@@ -19,7 +20,7 @@ from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.world import joined
 from deepcluster.session import Asked
 from deepcluster.session import train as carry_to_the_end
-from deepcluster.settings import Run, flat
+from deepcluster.settings import Run, flat, suggested_k
 
 SHORT = {
     "--k": "--clustering.k",
@@ -58,7 +59,7 @@ class Common:
     """Run folder (runs/<images>-<n> if not given)."""
 
     k: Count = None
-    """Number of groups (paper: 10,000 for ImageNet)."""
+    """Number of groups (paper: 10,000 for ImageNet); auto: what suits the number of images."""
 
     epochs: Count = None
     """Clusterings, each followed by training on its labels (paper: 500)."""
@@ -130,6 +131,7 @@ def train(words: list[str]) -> int:
     if {"-h", "--help"} & {*words}:
         tyro.cli(Common, args=["--help"], prog="deepcluster train")
     preset, rest = taken_preset(words)
+    k_follows, rest = taken_auto_k(rest)
     if "--help-all" in words:
         start = preset or Run()
         tyro.cli(
@@ -149,7 +151,8 @@ def train(words: list[str]) -> int:
 
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
-            return parsed(rest, preset).run, []
+            run = parsed(rest, preset).run
+            return with_suggested_k(run, images) if k_follows else (run, [])
         start, reasons = automatic(images, gpu, timed=first.run.minutes is not None)
         run = parsed(rest, start).run
         ours, chosen = flat(start), flat(run)
@@ -178,6 +181,26 @@ def train(words: list[str]) -> int:
             f"in {folder.path}/clusters.parquet"
         )
     return 0
+
+
+def taken_auto_k(words: list[str]) -> tuple[bool, list[str]]:
+    """Whether the words ask for `--k auto`, and the words without that."""
+    rest: list[str] = []
+    for word in words:
+        if word == "auto" and rest[-1:] == ["--clustering.k"]:
+            rest.pop()
+        elif word != "--clustering.k=auto":
+            rest.append(word)
+    return len(rest) < len(words), rest
+
+
+def with_suggested_k(run: Run, images: int) -> tuple[Run, list[str]]:
+    """The run with as many groups as suit so many images, and why these."""
+    if not isinstance(run.clustering, KMeans):
+        raise UsageError("--k auto: power iteration finds the number of groups itself")
+    k = suggested_k(images)
+    why = f"k = {k:,} groups: {images:,}^0.8 / 8, about {images / k:,.0f} images each"
+    return replace(run, clustering=replace(run.clustering, k=k)), [why]
 
 
 def taken_preset(words: list[str]) -> tuple[Run | None, list[str]]:
