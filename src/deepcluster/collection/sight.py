@@ -128,13 +128,14 @@ class StoreSight:
         on_gpu = device.type == "cuda"
         self.images = DeviceImages(store, size, device) if on_gpu else StoredImages(store, size)
         self._table = store.index.table
+        self._paths: list[str] = self._table["path"].to_pylist()
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def mark(self, number: int) -> list[Any]:
         """The path of an image."""
-        return [self._table["path"][number].as_py()]
+        return [self._paths[number]]
 
     def blocks(self, batch: int, workers: int, start: int = 0) -> Generator[Block, None, None]:
         """All images from `start` on; what was unusable when they were packed is told of too."""
