@@ -245,7 +245,10 @@ def _run_name(images: Path) -> str:
 
 
 def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
-    before, now = folder.settings["effective"], json.loads(json.dumps(run.results()))
+    now = json.loads(json.dumps(run.results()))
+    # A setting that an earlier version did not have was at what is its default now.
+    defaults = json.loads(json.dumps(Run(clustering=type(run.clustering)()).results()))
+    before = {**defaults, **folder.settings["effective"]}
     differences = [
         f"{name}: {before.get(name, 'absent')} there, {now.get(name, 'absent')} now"
         for name in sorted({*now, *(key for key in before if key in now or "clustering" in key)})

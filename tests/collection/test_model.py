@@ -171,6 +171,24 @@ def test_what_is_no_finished_run_is_refused(copy: Path, tmp_path: Path):
         deepcluster.load(copy)
 
 
+def test_a_run_of_an_earlier_version_is_closed_again(images: Path, copy: Path):
+    """It kept no hashes and had fewer settings; what it says to do helps."""
+    settings = json.loads((copy / "settings.json").read_text())
+    for name in ("network.clustered", "network.init", "jitter.blur", "clustering.metric"):
+        del settings["effective"][name]
+    (copy / "settings.json").write_text(json.dumps(settings))
+    before = np.load(copy / "features.npy")
+    (copy / "closing.json").unlink()
+    words = "--preset small --k 4 --epochs 2 --network.width 32 --device cpu --out copy".split()
+    code, output = child.run(["train", str(images), *words], copy.parent)
+    assert code == 0, output
+    assert np.array_equal(np.load(copy / "features.npy"), before)
+    assert deepcluster.load(copy, "cpu").embed(files(images)[0]).shape == (1, 32)
+    code, output = child.run(["train", str(images), *words, "--jitter.blur", "0.5"], copy.parent)
+    assert code == 4
+    assert "jitter.blur" in output
+
+
 def test_a_run_of_a_newer_version_says_what_to_upgrade(copy: Path):
     settings = json.loads((copy / "settings.json").read_text())
     (copy / "settings.json").write_text(json.dumps({**settings, "format": 99, "version": "9.1"}))
