@@ -105,7 +105,7 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         f"{closing['images']:,}" if closing else "",
         " ".join(str(effective[f"network.{what}"]) for what in ("arch", "front", "input_size")),
         f"{closing.get('clusters', last.get('clusters', effective.get('clustering.k', '')))}",
-        f"{len(journal)}/{effective['epochs']}",
+        str(closing["epochs"]) if state == "imported" else f"{len(journal)}/{effective['epochs']}",
         f"{last['loss']:.3f}" if last else "",
         f"{nmi:.3f}" if nmi is not None else "",
         state,

@@ -7,6 +7,7 @@ import os
 import pickle
 import pickletools
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,29 @@ def test_an_imported_run_embeds_and_says_that_it_has_no_groups(
     assert "imported" in capsys.readouterr().err
     assert main(["import", str(checkpoint), "--out", run]) == 2
     assert "is a run already" in capsys.readouterr().err
+
+
+def test_an_imported_run_can_be_evaluated(
+    textures: Callable[[int], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)  # where evaluate keeps its stores
+    run = str(tmp_path / "run")
+    python2.save(content(made("alexnet", True), "alexnet"), tmp_path / "c.pth.tar")
+    assert main(["import", str(tmp_path / "c.pth.tar"), "--out", run]) == 0
+    (tmp_path / "data").mkdir()
+    for part in ("train", "val"):
+        textures(24).rename(tmp_path / "data" / part)
+    words = ["evaluate", run, "knn", "--data", str(tmp_path / "data"), "--device", "cpu"]
+    assert main(words) == 0
+    assert "nearest of 24 images" in capsys.readouterr().out
+    card = (tmp_path / "run/MODEL_CARD.md").read_text()
+    assert "imported from c.pth.tar" in card
+    assert "clustering.k" not in card  # how it was trained is not known here
+    assert main(["runs", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["480", "imported"]
 
 
 class Canary:

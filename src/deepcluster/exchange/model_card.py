@@ -30,6 +30,8 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
     effective = settings["effective"]
     imported = settings.get("imported")
     name = folder.path.resolve().name
+    # How an imported network was trained is not known here.
+    shown = [key for key in _SHOWN if key.startswith("network.") or not imported]
     return "\n".join(
         [
             f"# {name}",
@@ -51,7 +53,7 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
             "",
             "| setting | value |",
             "|---|---|",
-            *(f"| `{key}` | {effective[key]} |" for key in _SHOWN if key in effective),
+            *(f"| `{key}` | {effective[key]} |" for key in shown if key in effective),
             "",
             "All of them are in `settings.json`.",
             "",
