@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,12 +16,13 @@ from deepcluster.collection.groups import read_clusters, whitened_rows
 from deepcluster.collection.likeness import ALIKE, duplicates, outliers, similar
 from deepcluster.collection.model import load
 from deepcluster.collection.run_images import RunImages
+from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import RunFolder, finished_run
+from deepcluster.runtime.run_folder import finished_run
 
 _LINES = 40  # of text; the CSV has all
 
@@ -244,14 +244,7 @@ def _write_table(
 ) -> None:
     if place is None:
         return
-
-    def write(path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(names)
-            writer.writerows(rows)
-
-    RunFolder(place.parent).write(place.name, write)
+    write_csv(place, names, rows)
     display.say(f"{len(rows):,} lines in {place}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,10 +13,11 @@ import tyro
 from deepcluster import flags
 from deepcluster.collection.groups import read_clusters, whitened_rows
 from deepcluster.collection.labelling import most_helpful, read_labels, spread
+from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import RunFolder, finished_run
+from deepcluster.runtime.run_folder import finished_run
 
 ASKED = 20
 
@@ -85,8 +85,8 @@ def label_verb(words: list[str]) -> int:
             *(c for pair in columns for c in pair),
             strict=True,
         )
-        _write(asked.out, ["id", "path", "given", *names], lines)
-        _write(
+        write_csv(asked.out, ["id", "path", "given", *names], lines)
+        write_csv(
             ask,
             ["path", "label", "perhaps"],
             [(clusters.path[n], "", ways[1].labels[n]) for n in helpful.tolist()],
@@ -98,13 +98,3 @@ def label_verb(words: list[str]) -> int:
         for number in helpful.tolist():
             display.say(f"  {clusters.path[number]}")
     return 0
-
-
-def _write(place: Path, names: list[str], rows: object) -> None:
-    def write(path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(names)
-            writer.writerows(rows)  # type: ignore[arg-type]
-
-    RunFolder(place.parent).write(place.name, write)

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -98,10 +98,7 @@ class ImageTable:
             (row["path"], row["reason"]) for row in self._rows() if row["reason"] is not None
         ]
         if unusable:
-            place.write(
-                _beside(self.out, "unusable").name,
-                lambda path: _write_csv(path, ["path", "reason"], unusable),
-            )
+            write_csv(_beside(self.out, "unusable"), ["path", "reason"], unusable)
         match self.out.suffix.lower():
             case ".parquet":
                 place.write(self.out.name, self._write_parquet)
@@ -220,11 +217,16 @@ def refuse_output(out: Path, suffixes: tuple[str, ...]) -> None:
         raise UsageError(f"--out {out}: {out.parent} is a file")
 
 
+def write_csv(place: Path, names: list[str], rows: Iterable[Iterable[object]]) -> None:
+    """A CSV file that is whole or not there."""
+    RunFolder(place.parent).write(place.name, lambda path: _write_csv(path, names, rows))
+
+
 def _beside(out: Path, what: str) -> Path:
     return out.with_name(f"{out.stem}.{what}.csv")
 
 
-def _write_csv(path: Path, names: list[str], rows: Any) -> None:
+def _write_csv(path: Path, names: list[str], rows: Iterable[Iterable[object]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)

@@ -16,6 +16,7 @@ from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.images.crops import DEVIATION, MEAN
 from deepcluster.networks import VGG16, Backbone, Network
+from deepcluster.networks.backbone import torchvision_arguments
 from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -82,15 +83,10 @@ def torchvision_model(name: str, input_size: int) -> nn.Module:
     """The plain network of torchvision, on no device: only its names and shapes are there."""
     import torchvision
 
-    arguments: dict[str, Any] = {}
-    if name in ("googlenet", "inception_v3"):
-        arguments = {"aux_logits": False, "init_weights": False}
-    elif name.startswith("vit_"):
-        arguments = {"image_size": input_size}
-    elif name.startswith("maxvit_"):
-        arguments = {"input_size": (input_size, input_size)}
     with torch.device("meta"):
-        return torchvision.models.get_model(name, weights=None, **arguments)
+        return torchvision.models.get_model(
+            name, weights=None, **torchvision_arguments(name, input_size)
+        )
 
 
 class WithPreprocessing(nn.Module):

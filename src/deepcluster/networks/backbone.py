@@ -32,7 +32,7 @@ class Backbone(nn.Module):
             with torch.device("cpu"), torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 self.model: nn.Module = torchvision.models.get_model(
-                    name, weights=None, **_arguments(name, input_size)
+                    name, weights=None, **torchvision_arguments(name, input_size)
                 )
             _cut_classifier(self.model)
             _keep_channels(self.model, channels)
@@ -78,7 +78,7 @@ def backbone_names() -> list[str]:
     return list(torchvision.models.list_models(module=torchvision.models))
 
 
-def _arguments(name: str, input_size: int) -> dict[str, Any]:
+def torchvision_arguments(name: str, input_size: int) -> dict[str, Any]:
     """What some networks must be told when they are built."""
     if name in ("googlenet", "inception_v3"):
         return {"aux_logits": False, "init_weights": False}
