@@ -132,8 +132,8 @@ def planned(intake: Intake, index: Index, seconds: float, world: World) -> list[
 def _times(run: Run, images: int, seconds: float, rates: plan.Rates) -> list[str]:
     draws = images * run.draw.reassign
     look, group, learn = images / rates.look, images / rates.group, draws / rates.learn
-    # After the last epoch the images are looked at and grouped once more.
-    total = seconds + run.epochs * (look + group + learn) + look + group
+    # After the last epoch the images are looked at once more, twice over, and grouped.
+    total = seconds + run.epochs * (look + group + learn) + 2 * look + group
     return [
         f"time: about {duration(total)}, estimated from {plan.SECONDS:g} s of each phase:",
         f"  {duration(seconds)} to read the images once ({images / seconds:,.0f} a second)",

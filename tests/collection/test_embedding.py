@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -357,3 +359,17 @@ def test_the_width_of_nothing_is_known_before_the_work(model: Model):
     ]
     assert embedding._key(model, 1) != embedding._key(model, 2)
     assert json.loads(embedding._key(model, 1))[0] == model.folder.closing["sha256"]
+
+
+@pytest.mark.parametrize(
+    "words", [["embed", "nowhere", "x"], ["predict", "RUN", "nowhere"], ["similar", "nowhere", "x"]]
+)
+def test_a_mistyped_path_is_answered_before_torch_is_imported(words: list[str], run: Path):
+    text = (
+        "import sys, deepcluster; from deepcluster.cli import main; code = main(sys.argv[1:]); "
+        "sys.exit(9 if 'torch' in sys.modules or 'sklearn' in sys.modules else code)"
+    )
+    named = [str(run) if word == "RUN" else word for word in words]
+    done = subprocess.run([sys.executable, "-c", text, *named], check=False, capture_output=True)
+    assert done.returncode == 2
+    assert b"nowhere: no such" in done.stderr
