@@ -21,7 +21,8 @@ from deepcluster.collection.embedding import Work, embed
 from deepcluster.collection.model import Model, Wanted
 from deepcluster.collection.sight import Preprocessing
 from deepcluster.images.index import Index
-from deepcluster.images.store import MANIFEST, Contents, Pixels, Store
+from deepcluster.images.kept import Pixels
+from deepcluster.images.store import MANIFEST, Contents, Store
 from deepcluster.networks import build_network
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.world import best_device

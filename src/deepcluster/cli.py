@@ -214,9 +214,10 @@ def _check_run(words: list[str]) -> None:
 
         finished_run(Path(words[0]))
     if len(words) > 1 and not words[1].startswith("-"):
-        from deepcluster.images.given import refuse_unreadable
+        from deepcluster.images.source import is_picture, quick_check
 
-        refuse_unreadable(Path(words[1]))
+        if not is_picture(words[1]):
+            quick_check(words[1])
 
 
 def _quick_check(words: list[str]) -> None:

@@ -15,7 +15,8 @@ from deepcluster.collection.groups import STRANGE, groups_of
 from deepcluster.collection.model import Model, Wanted, load
 from deepcluster.collection.table import refuse_output
 from deepcluster.flags import Count, RunPlace, refuse_unknown, shown_as
-from deepcluster.images.given import opened, refuse_unreadable
+from deepcluster.images.given import opened
+from deepcluster.images.source import is_picture, quick_check
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display, duration
 from deepcluster.runtime.errors import UsageError
@@ -126,7 +127,8 @@ def _parsed(kind: type[Any], words: list[str], verb: str, suffixes: tuple[str, .
     refuse_unknown(words, known, f"deepcluster {verb} --help", {})
     asked = flags.parsed(kind, words, verb)
     refuse_output(asked.out, suffixes)
-    refuse_unreadable(asked.images)
+    if not is_picture(asked.images):
+        quick_check(asked.images)
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
     return asked

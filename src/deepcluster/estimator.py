@@ -29,8 +29,9 @@ from deepcluster.collection.run_images import RunImages
 from deepcluster.collection.sight import refuse_any_unusable, sight_of
 from deepcluster.features import Whitening
 from deepcluster.images.given import opened
+from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
-from deepcluster.images.store import Pixels, Store
+from deepcluster.images.store import Store
 from deepcluster.intake import colour_for
 from deepcluster.presets import PRESETS, automatic
 from deepcluster.runtime import interruption

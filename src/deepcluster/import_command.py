@@ -17,7 +17,7 @@ from deepcluster.clusters import KMeans
 from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.released import INPUT_SIZE, Released, read_released
 from deepcluster.flags import refuse_unknown
-from deepcluster.images.store import Pixels
+from deepcluster.images.kept import Pixels
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder, refuse_foreign, sha256
@@ -67,7 +67,7 @@ def import_verb(words: list[str]) -> int:
 def _write(folder: RunFolder, found: Released, asked: Import) -> None:
     run = Run(
         network=Architecture(found.arch, found.front, INPUT_SIZE, found.width),
-        pixels=Pixels(keep="files"),  # the authors cut every picture from its file
+        pixels=Pixels(keep="files", colour="rgb"),  # the authors cut every picture from its file
     )
     if found.clusters is not None:
         run = replace(run, clustering=KMeans(k=found.clusters))

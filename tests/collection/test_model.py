@@ -51,8 +51,7 @@ def test_an_image_has_one_vector_whatever_its_batch(model: Model, images: Path):
 def test_vectors_are_computed_as_by_hand(model: Model, images: Path, run: Path):
     """Evaluation mode, centre crop of what the store keeps, ImageNet's mean and deviation."""
     from deepcluster.images.crops import look, normalize
-    from deepcluster.images.packing import kept
-    from deepcluster.images.store import Pixels
+    from deepcluster.images.kept import Pixels, kept
     from deepcluster.presets import small
     from deepcluster.session import new_network
     from deepcluster.settings import Architecture, Run
@@ -60,7 +59,7 @@ def test_vectors_are_computed_as_by_hand(model: Model, images: Path, run: Path):
     network = new_network(Run(network=Architecture(input_size=64, width=32)))
     network.trunk.load_state_dict(load_file(run / "model.safetensors"))
     with Image.open(files(images)[7]) as picture:
-        grey = kept(picture.convert("RGB"), "grey", Pixels())[..., 0]
+        grey = kept(np.asarray(picture.convert("RGB")), "grey", Pixels())[..., 0]
     pixels = look(Image.fromarray(grey), small().network.input_size)
     with torch.no_grad():
         expected = network.eval().trunk(normalize(pixels[None]))[0]

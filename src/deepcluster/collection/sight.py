@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -17,11 +17,12 @@ from torch import Tensor
 
 from deepcluster.images.crops import look
 from deepcluster.images.folder import Found, encoded
-from deepcluster.images.index import judged
+from deepcluster.images.judging import Wanted as Manner
+from deepcluster.images.judging import examined, judged
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.on_device import DeviceImages
-from deepcluster.images.packing import kept
 from deepcluster.images.source import Source
-from deepcluster.images.store import Colour, Pixels, Store
+from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
 from deepcluster.images.threads import in_order
 from deepcluster.runtime.errors import DataError, UsageError
@@ -41,18 +42,23 @@ class Preprocessing:
         pixels = Pixels(
             effective["pixels.keep"], effective["pixels.short_side"], effective["pixels.shape"]
         )
-        grey = effective["network.front"] == "sobel" and pixels.keep == "store"
-        return cls(effective["network.input_size"], "grey" if grey else "rgb", pixels)
+        colour = effective.get("pixels.colour", "auto")  # earlier runs did not say
+        if colour == "auto":
+            colour = "grey" if effective["network.front"] == "sobel" else "rgb"
+        return cls(
+            effective["network.input_size"], colour if pixels.keep == "store" else "rgb", pixels
+        )
 
-    def __call__(self, picture: Image.Image) -> Tensor:
-        """The centre of an RGB picture, uint8, channels x size x size.
-
-        By way of what a store would keep of it, where the run read a store.
-        """
+    @property
+    def manner(self) -> Manner:
+        """What is kept of a picture before it is cut: as in a store, where the run read one."""
         if self.pixels.keep == "store":
-            small = kept(picture, self.colour, self.pixels)
-            picture = Image.fromarray(small[..., 0] if self.colour == "grey" else small)
-        return look(picture, self.size)
+            return Manner(self.colour, self.pixels)
+        return Manner("rgb", Pixels(short_side=2**31))
+
+    def cut(self, kept: NDArray[np.uint8]) -> Tensor:
+        """The centre of what was kept, uint8, channels x size x size."""
+        return look(Image.fromarray(kept[..., 0] if self.colour == "grey" else kept), self.size)
 
 
 class Block(NamedTuple):
@@ -110,8 +116,8 @@ class FileSight:
                 yield Block([row for row, _ in some], pixels)
 
     def _seen(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
-        row, picture = judged(self.source, found)
-        return row, None if picture is None else self.preprocessing(picture)
+        row, kept = judged(self.source, partial(examined, self.preprocessing.manner), found)
+        return row, None if kept is None else self.preprocessing.cut(kept)
 
 
 class StoreSight:

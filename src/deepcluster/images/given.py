@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.images.folder import EXTENSIONS, Found, extension_of
+from deepcluster.images.folder import Found
 from deepcluster.images.list_file import found_file
-from deepcluster.images.source import Source, is_store, source_of
+from deepcluster.images.source import Source, is_picture, is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.runtime.errors import DataError, UsageError
 
@@ -145,13 +145,6 @@ def _from_tensor(pixels: NDArray[Any]) -> NDArray[Any]:
 def _named(place: Path) -> Source | Store:
     if is_store(place):
         return Store(place)
-    if place.is_file() and extension_of(place.name) in EXTENSIONS:
+    if is_picture(place):
         return Paths((str(place),), place)
     return source_of(place)
-
-
-def refuse_unreadable(place: Path) -> None:
-    """Raise, in one sentence, where work on what the user named cannot even begin."""
-    images = _named(place)
-    if not isinstance(images, Store):
-        images.refuse_without_images()

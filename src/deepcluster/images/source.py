@@ -91,6 +91,11 @@ def is_half_a_store(place: str | Path) -> bool:
     return (Path(place) / "progress.jsonl").is_file() and not is_store(place)
 
 
+def is_picture(place: str | Path) -> bool:
+    """Whether this is one image file, by its name."""
+    return Path(place).is_file() and folder.extension_of(Path(place).name) in folder.EXTENSIONS
+
+
 def quick_check(place: str | Path) -> None:
     """Raise, in one sentence, where work on these images cannot even begin."""
     if is_half_a_store(place):
