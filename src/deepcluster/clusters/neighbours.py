@@ -51,7 +51,7 @@ def nearest(
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows made ready to be found by many queries: centred and scaled to about [-1, 1]."""
+    """Rows made ready to be found by many queries: centred, and scaled where they are extreme."""
 
     exact: Tensor  # (n, d), as given
     rows: Tensor  # (n, d) float32
@@ -74,7 +74,9 @@ class Prepared:
             centre = (total / max(1, len(rows))).float()
         away = [(p.double() - centre).abs().amax() for p in parts if p.numel()]
         largest = float(torch.stack(away).amax()) if away else 0.0
-        scale = 2.0 ** -math.frexp(largest)[1] if 1e-38 < largest < 1e38 else 1.0
+        # Only where squares could overflow or vanish: to scale is one more pass over every query.
+        extreme = 1e-38 < largest < 1e38 and not 1e-6 < largest < 1e6
+        scale = 2.0 ** -math.frexp(largest)[1] if extreme else 1.0
         centred = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
         for part, start in zip(parts, range(0, len(rows), _ROWS), strict=True):
             centred[start : start + _ROWS] = (part.double() - centre) * scale
@@ -90,8 +92,9 @@ class Prepared:
             raise UsageError(f"{count} neighbours were asked for, and {available} rows are there")
         index = torch.empty((len(queries), count), dtype=torch.int64, device=rows.device)
         distance = torch.empty((len(queries), count), dtype=torch.float64, device=rows.device)
-        # Candidates are measured in float64 and several times over: their share is smaller.
-        most = self.at_once(8 * rows.shape[1] * (count + 1))
+        # Candidates are measured in float64 and several times over: fewer at once.
+        few = self.at_once(8 * rows.shape[1] * (count + 1))
+        most = self.at_once()
         with _full_float32():
             for start in range(0, len(queries), most):
                 chunk = queries[start : start + most]
@@ -107,19 +110,22 @@ class Prepared:
                         candidates.shape[1],
                         own[doubtful] if own is not None else None,
                     )
-                here = slice(start, start + len(chunk))
-                index[here], distance[here] = measured(chunk, rows, candidates, count)
+                for first in range(0, len(chunk), few):
+                    part = slice(first, first + few)
+                    found = measured(chunk[part], rows, candidates[part], count)
+                    here = slice(start + first, start + first + len(found[0]))
+                    index[here], distance[here] = found
         return Neighbours(index, distance)
 
     def room(self) -> Tensor:
         """Memory for the scores of `at_once` queries, to be used again and again."""
         return torch.empty(self.at_once() * self._line, device=self.rows.device)
 
-    def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> Tensor:
-        """(m,) int64: the number of the nearest row of each query, the lowest of equals.
+    def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of the nearest row of each query, and the queries for which it is in doubt.
 
-        The same as `nearest`, without the distance: where the screen leaves no doubt, nothing is
-        measured.
+        (m,) int64 and (doubtful,) int64. Where the screen leaves no doubt, nothing is measured; the
+        others are to be given to `nearest`.
 
         Args:
             queries: (m, d) float32, at most `at_once`.
@@ -130,10 +136,7 @@ class Prepared:
             chunk = self._ready(queries)
             best, at, second = self._two_lowest(chunk, room)
             norm = (squares * self.scale**2).float()
-            doubtful = (~self._beyond_doubt(norm, best, second)).nonzero()[:, 0]
-        if len(doubtful):
-            at[doubtful] = self.nearest(queries[doubtful], 1).index[:, 0]
-        return at
+        return at, (~self._beyond_doubt(norm, best, second)).nonzero()[:, 0]
 
     def at_once(self, least: int = 1) -> int:
         """How many queries to screen at once, where each holds `least` numbers more."""
@@ -144,7 +147,8 @@ class Prepared:
         """(m, d) float32: the queries, moved and scaled as the rows are."""
         if queries.dtype == torch.float64:
             return ((queries - self.centre) * self.scale).float()
-        return (queries.float() - self.centre).mul_(self.scale)
+        moved = queries.float() - self.centre
+        return moved if self.scale == 1 else moved.mul_(self.scale)
 
     def _candidates(
         self, queries: Tensor, count: int, available: int, own: Tensor | None
@@ -205,10 +209,7 @@ class Prepared:
 
 
 def _two_lowest(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(m,) the lowest of each line, its place, and the next lowest.
-
-    The minima of groups are cheap; the place is then looked for in the lowest group alone.
-    """
+    """(m,) the lowest of each line, its place, and the next lowest."""
     groups = scores.view(len(scores), -1, _GROUP)
     minima = groups.amin(dim=2)
     lowest, which = minima.min(dim=1)
@@ -273,25 +274,42 @@ def _best_by_parts(
 
 
 def _lowest(scores: Tensor, kept: int) -> tuple[Tensor, Tensor]:
-    """(m, kept) the lowest of each line, rising, and their places.
+    """(m, kept) the lowest of each line, rising, and their places; the scores are overwritten.
 
-    They all lie in the groups that hold the lowest minima, and to find those costs little.
+    The minima of groups are cheap; then only the lowest group is looked through, again and again.
     """
     count = scores.shape[1]
-    if scores.is_cuda or count < 4 * kept * _GROUP:
+    if scores.is_cuda or count < 4 * _GROUP or kept > _GROUP // 8:
         return torch.topk(scores, kept, largest=False)
-    whole = count // _GROUP
-    groups = scores[:, : whole * _GROUP].view(len(scores), whole, _GROUP)
-    which = torch.topk(groups.amin(dim=2), kept, largest=False, sorted=False).indices
-    inside = groups.gather(1, which[:, :, None].expand(-1, -1, _GROUP)).flatten(1)
-    places = (which[:, :, None] * _GROUP + torch.arange(_GROUP)).flatten(1)
-    rest = scores[:, whole * _GROUP :]
-    if rest.shape[1]:
-        inside = torch.cat([inside, rest], dim=1)
-        beyond = torch.arange(whole * _GROUP, count).expand(len(scores), -1)
-        places = torch.cat([places, beyond], dim=1)
-    values, where = torch.topk(inside, kept, largest=False)
-    return values, places.gather(1, where)
+    whole = count // _GROUP * _GROUP
+    values, where = _lowest_of_groups(scores[:, :whole], kept)
+    if whole < count:
+        rest = torch.arange(whole, count, device=scores.device).expand(len(scores), -1)
+        values, where = (
+            torch.cat([values, scores[:, whole:]], dim=1),
+            torch.cat([where, rest], dim=1),
+        )
+        values, chosen = torch.topk(values, kept, largest=False)
+        where = where.gather(1, chosen)
+    return values, where
+
+
+def _lowest_of_groups(scores: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+    """(m, kept) the lowest of each line, rising, and their places; the scores are overwritten."""
+    groups = scores.view(len(scores), -1, _GROUP)
+    minima = groups.amin(dim=2)
+    line = torch.arange(len(scores), device=scores.device)
+    values, where = [], []
+    for _ in range(kept):
+        lowest, which = minima.min(dim=1)
+        inside = groups[line, which]
+        place = inside.argmin(dim=1)
+        inside.scatter_(1, place[:, None], torch.inf)
+        groups[line, which, place] = torch.inf
+        minima[line, which] = inside.amin(dim=1)
+        values.append(lowest)
+        where.append(which * _GROUP + place)
+    return torch.stack(values, dim=1), torch.stack(where, dim=1)
 
 
 def measured(chunk: Tensor, rows: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -66,6 +66,10 @@ class Rows:
             return Rows(scaled.whole(), self.device)
         return scaled
 
+    def part(self, start: int, count: int) -> Rows:
+        """So many consecutive ones."""
+        return Rows(self.source[start : start + count], self.device, self.unit)
+
     def blocks(self, most: int) -> Iterator[tuple[slice, Tensor]]:
         """Consecutive blocks of at most so many rows, with their places."""
         away = self.device.type == "cuda" and not self.source.is_cuda

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from deepcluster.clusters.neighbours import Neighbours, Prepared
 from deepcluster.clusters.rows import Rows
+from deepcluster.clusters.shares import for_each_share
 from deepcluster.clusters.totals import Totals
 from deepcluster.runtime.world import World
 
@@ -111,16 +111,37 @@ class ExactSearch:
     def totals(self, centroids: Tensor) -> Totals:
         """The totals of the clusters of the rows nearest to each centroid, exactly."""
         k, prepared = len(centroids), Prepared.of(centroids, self._accounts.mean)
-        sums = torch.zeros(centroids.shape, dtype=torch.float64, device=centroids.device)
-        room = prepared.room()
-        for place, block in self._blocks(prepared):
-            labels = prepared.nearest_one(block, self._squares[place], room)
-            sums.index_add_(0, labels, block.double())
-            self._labels[place] = labels
+
+        def screened(share: Rows, first: int) -> tuple[Tensor, Tensor]:
+            """The sum of each cluster's rows, and the numbers of the rows in doubt."""
+            sums = torch.zeros(centroids.shape, dtype=torch.float64, device=centroids.device)
+            room, doubts = prepared.room(), []
+            for place, block in share.blocks(self._at_once(prepared)):
+                here = slice(first + place.start, first + place.start + len(block))
+                labels, doubtful = prepared.nearest_one(block, self._squares[here], room)
+                sums.index_add_(0, labels, block.double())
+                self._labels[here] = labels
+                doubts.append(doubtful + here.start)
+            return sums, torch.cat([*doubts, self._labels[:0]])
+
+        found = for_each_share(self._rows, screened)
+        sums = torch.stack([each[0] for each in found]).sum(dim=0)
+        self._settle(torch.cat([each[1] for each in found]), prepared, sums)
         sizes = torch.bincount(self._labels, minlength=k)
         sums -= sizes[:, None] * self._accounts.mean.double()
         squares = sums.new_zeros(k).index_add_(0, self._labels, self._squares)
         return self._accounts.closed(sums, squares, sizes, centroids, self._labels)
+
+    def _settle(self, doubtful: Tensor, prepared: Prepared, sums: Tensor) -> None:
+        """Measure the rows in doubt, all at once, and put those right that were counted wrongly."""
+        for part in doubtful.split(self._accounts.block):
+            rows = self._rows.at(part)
+            labels = prepared.nearest(rows, 1).index[:, 0]
+            wrong = (labels != self._labels[part]).nonzero()[:, 0]
+            moved = rows[wrong].double()
+            sums.index_add_(0, self._labels[part[wrong]], moved, alpha=-1)
+            sums.index_add_(0, labels[wrong], moved)
+            self._labels[part] = labels
 
     def two_nearest(self, centroids: Tensor) -> Neighbours:
         """The two nearest centroids of each row, exactly."""
@@ -128,10 +149,15 @@ class ExactSearch:
         count = min(2, len(centroids))
         index = torch.empty((len(self._rows), count), dtype=torch.int64, device=centroids.device)
         distance = torch.empty(index.shape, dtype=torch.float64, device=centroids.device)
-        for place, block in self._blocks(prepared):
-            found = prepared.nearest(block, count)
-            index[place], distance[place] = found.index, found.distance
+
+        def measured(share: Rows, first: int) -> None:
+            for place, block in share.blocks(self._at_once(prepared)):
+                here = slice(first + place.start, first + place.start + len(block))
+                found = prepared.nearest(block, count)
+                index[here], distance[here] = found.index, found.distance
+
+        for_each_share(self._rows, measured)
         return Neighbours(index, distance)
 
-    def _blocks(self, prepared: Prepared) -> Iterator[tuple[slice, Tensor]]:
-        return self._rows.blocks(min(prepared.at_once(), self._accounts.block))
+    def _at_once(self, prepared: Prepared) -> int:
+        return min(prepared.at_once(), self._accounts.block)

@@ -1,0 +1,39 @@
+"""Rows shared among the cores of a CPU: each core does all that is to be done with its share.
+
+That leaves nothing to wait for between one small operation and the next, which is where torch's own
+threads, all at work on the same block, lose a fifth of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from deepcluster.clusters.rows import Rows
+
+Found = TypeVar("Found")
+
+_LEAST = 4096  # rows that are worth a thread
+
+
+def for_each_share(rows: Rows, work: Callable[[Rows, int], Found]) -> list[Found]:
+    """What `work` gives for each share, in order; it is told the number of the share's first row.
+
+    Shares are consecutive and depend only on how many threads torch may use, so that the same
+    numbers are always added up in the same order. On a GPU there is one share.
+    """
+    threads = torch.get_num_threads()
+    count = max(1, min(threads, len(rows) // _LEAST)) if rows.device.type == "cpu" else 1
+    if count == 1:
+        return [work(rows, 0)]
+    size = -(-len(rows) // count)
+    starts = range(0, len(rows), size)
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(lambda start: work(rows.part(start, size), start), starts))
+    finally:
+        torch.set_num_threads(threads)
