@@ -56,7 +56,7 @@ class Probe:
     batch: int = 256
     """Images per step."""
 
-    steps: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
+    steps: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
     """Candidate step sizes (learning rates), for features of unit length."""
 
     decays: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
