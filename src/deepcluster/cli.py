@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -54,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _carry_out(words)
     except DeepClusterError as error:
-        # All processes read the same words; what is wrong with those is said once.
+        # All processes read the same words; what is wrong with those is said once, by the leader.
+        # torchrun ends all as soon as one has ended, so the others leave it the time to say it.
         if not isinstance(error, UsageError) or os.environ.get("RANK", "0") == "0":
             _complain(str(error))
+        else:
+            time.sleep(10)
         code = error.exit_code
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":

