@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +15,16 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["deepcluster.train_command", "deepcluster.studies.demo"])
 
 
-def run(words: Sequence[str], folder: Path, fault: str = "") -> tuple[int, str]:
-    """The exit code (negative for a signal) and the output of a deepcluster command."""
+def run(
+    words: Sequence[str], folder: Path, fault: str = "", disk_seconds: float = 0
+) -> tuple[int, str]:
+    """The exit code (negative for a signal) and the output of a deepcluster command.
+
+    Each file of a checkpoint takes `disk_seconds` to be written.
+    """
     log = folder / "output.txt"
-    child = _context.Process(target=_carry_out, args=(list(words), str(folder), str(log), fault))
+    arguments = (list(words), str(folder), str(log), fault, disk_seconds)
+    child = _context.Process(target=_carry_out, args=arguments)
     child.start()
     child.join(600)
     if child.is_alive():
@@ -37,11 +44,20 @@ def newest_checkpoint(folder: Path) -> str:
     return max(path.name for path in (folder / "run/checkpoints").iterdir())
 
 
-def _carry_out(words: list[str], folder: str, log: str, fault: str) -> None:
+def _carry_out(words: list[str], folder: str, log: str, fault: str, disk_seconds: float) -> None:
     import torch
 
     from deepcluster.cli import main
     from deepcluster.runtime import faults
+    from deepcluster.training import checkpoint
+
+    write = checkpoint._write_synced
+
+    def writing(path: Path, *parts: bytes | memoryview) -> str:
+        time.sleep(disk_seconds)
+        return write(path, *parts)
+
+    checkpoint._write_synced = writing
 
     os.chdir(folder)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

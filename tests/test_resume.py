@@ -101,7 +101,8 @@ def assert_continues(
     return output
 
 
-# Each named point, in the third epoch where it has one: two epochs are done and kept.
+# Each named point, in the third epoch where it has one: two epochs are done. Of the saves the
+# second, whichever epoch makes it: one that ends while the disk is busy leaves its own out.
 IN_THE_THIRD_EPOCH = {
     "pack.block": 1,
     "index.write": 1,
@@ -110,11 +111,11 @@ IN_THE_THIRD_EPOCH = {
     "whiten": 3,
     "kmeans.iteration": 9,  # k-means ends early at a fixed point, so an earlier epoch's
     "train.step": 2 * STEPS + 2,
-    "checkpoint.open": 3,
-    "checkpoint.data": 3 * 2 + 2,
-    "checkpoint.manifest": 3,
-    "checkpoint.rename": 3,
-    "checkpoint.prune": 3,
+    "checkpoint.open": 2,
+    "checkpoint.data": 3 + 2,
+    "checkpoint.manifest": 2,
+    "checkpoint.rename": 2,
+    "checkpoint.prune": 2,
     "journal.write": 3,
     "closing.write": 1,
 }
@@ -240,9 +241,43 @@ def test_an_interrupted_look_goes_on_where_it_stopped(
     assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
 
 
-@pytest.mark.slow
+def test_saves_left_out_and_a_kill_change_nothing(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    assert child.run(command(images), tmp_path, f"train.step:term@{STEPS + 1}")[0] == 143
+    assert newest_checkpoint(tmp_path) == "epoch-0001-step-00000001"
+    # The second epoch's save never ends, so the third's is left out; the fourth is under way.
+    fault = f"train.step:kill@{STEPS - 1 + STEPS + 2}"
+    code, output = child.run(command(images), tmp_path, fault, disk_seconds=30)
+    assert code == -signal.SIGKILL, output
+    assert newest_checkpoint(tmp_path) == "epoch-0001-step-00000001"
+    assert len((tmp_path / "run/journal.jsonl").read_text().splitlines()) == 3
+    code, output = child.run(command(images), tmp_path)
+    assert code == 0, output
+    assert "continuing after 1 epochs and 1 steps" in output
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
+def test_stopped_while_looking_it_saves_the_epoch_that_was_left_out(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    fault = f"features.batch:term@{IN_THE_THIRD_EPOCH['features.batch']}"
+    code, output = child.run(command(images), tmp_path, fault, disk_seconds=0.4)
+    assert code == 143, output
+    assert newest_checkpoint(tmp_path) == "epoch-0002-step-00000000"
+    assert child.run(command(images), tmp_path)[0] == 0
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
 @pytest.mark.parametrize(
-    "point", [point for point in POINTS if point.startswith("checkpoint") or "write" in point]
+    "point",
+    [
+        point if point == "checkpoint.data" else pytest.param(point, marks=pytest.mark.slow)
+        for point in POINTS
+        if point.startswith("checkpoint") or "write" in point
+    ],
 )
 def test_a_full_disk_loses_nothing(
     point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
@@ -260,9 +295,10 @@ def test_a_full_disk_loses_nothing(
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
 ):
-    fault = f"train.step:kill@{3 * STEPS + 1}"
-    assert child.run(command(images), tmp_path, fault)[0] == -signal.SIGKILL
-    newest = tmp_path / "run/checkpoints" / newest_checkpoint(tmp_path)
+    fault = f"train.step:term@{3 * STEPS + 1}"
+    assert child.run(command(images), tmp_path, fault)[0] == 143
+    before, newest = sorted((tmp_path / "run/checkpoints").iterdir())
+    epoch = int(before.name.split("-")[1])  # that of one that was not left out
     content = bytearray((newest / "trunk.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
     (newest / "trunk.safetensors").write_bytes(content)
@@ -270,7 +306,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert code == 0, output
     assert "checkpoint-damaged" in output
     assert newest.name in output
-    assert "continuing after 2 epochs" in output
+    assert f"continuing after {epoch} epochs" in output
     got = outcome(tmp_path / "run")
     different = [name for name in uninterrupted if got[name] != uninterrupted[name]]
     assert different == ["journal"]  # where the warning is written down
@@ -308,10 +344,11 @@ def test_speed_settings_may_change_and_the_result_stays(
 
 def test_a_timer_saves_inside_the_epoch_and_goes_on(images: Path, tmp_path: Path):
     often = command(images, epochs=2, **{"speed.save_minutes": 0})
-    code, output = child.run(often, tmp_path, f"train.step:kill@{STEPS + 2}")
+    code, output = child.run(often, tmp_path, f"train.step:kill@{STEPS + 3}")
     assert code == -signal.SIGKILL, output
-    newest = newest_checkpoint(tmp_path)
-    assert newest == "epoch-0001-step-00000001"  # the last step before the kill
+    # Two steps before the kill, and perhaps the last: the second save waited for the first.
+    assert newest_checkpoint(tmp_path)[:-1] == "epoch-0001-step-0000000"
+    assert newest_checkpoint(tmp_path)[-1] in "12"
 
 
 def test_other_settings_are_refused_with_the_differences(images: Path, tmp_path: Path):
@@ -338,7 +375,7 @@ def test_journal_and_labels_keep_one_line_per_epoch(
     fault = f"checkpoint.rename:kill@{IN_THE_THIRD_EPOCH['checkpoint.rename']}"
     assert child.run(command(images), tmp_path, fault)[0] == -signal.SIGKILL
     lines = (tmp_path / "run/journal.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]  # the third has no checkpoint
+    assert len(lines) >= 2  # and the second has no checkpoint
     assert child.run(command(images), tmp_path)[0] == 0
     lines = (tmp_path / "run/journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2, 3]

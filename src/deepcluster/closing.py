@@ -43,6 +43,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
     last = sitting.course.labels if sitting.run.labels == "clusters" else None
     record |= about_clusters(clusters, last, sitting.images.labels)
     every_row = _every_row(features, sitting)
+    sitting.course.settle()  # a finished run can be given more epochs
     if sitting.world.leads:
         _write(sitting, features, clusters, every_row)
         record |= {

@@ -84,7 +84,7 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
             workers=run.speed.threads,
             keep=run.speed.keep_features,
             scratch=sitting.course.folder.scratch,
-            key=f"{sitting.course.digest}/{epoch}",
+            key=f"{sitting.course.state_name}/{epoch}",
             autocast=run.autocast,
             advance=phase.advance,
             due=sitting.course.save_is_due,

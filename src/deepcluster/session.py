@@ -118,11 +118,12 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         _begin_with_weights(network, run, display)
     images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
-    if run.labels == "folders":
-        follow_labels(sitting)
-    else:
-        alternate(sitting)
-    return closing_pass(sitting)
+    with course.kept():
+        if run.labels == "folders":
+            follow_labels(sitting)
+        else:
+            alternate(sitting)
+        return closing_pass(sitting)
 
 
 def _begin_with_weights(network: Network, run: Run, display: Display) -> None:

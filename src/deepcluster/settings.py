@@ -69,7 +69,7 @@ class Speed:
     """Memory layout in which convolutions are faster."""
 
     save_minutes: float = 10.0
-    """Time between two saves inside an epoch."""
+    """Time between two saves inside an epoch, and at most without any while the disk is slow."""
 
     checkpoints: int = 2
     """Checkpoints kept."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import warnings
 from pathlib import Path
 
@@ -25,9 +26,14 @@ def checkpoint(value: float) -> Checkpoint:
 def two(tmp_path) -> Checkpoints:
     """Checkpoints of which the newest is 2 and the one before 1."""
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.save(1, 0, checkpoint(1))
-    checkpoints.save(2, 0, checkpoint(2))
+    commit(checkpoints, 1, 0, checkpoint(1))
+    commit(checkpoints, 2, 0, checkpoint(2))
     return checkpoints
+
+
+def commit(checkpoints: Checkpoints, epoch: int, step: int, what: Checkpoint) -> None:
+    checkpoints.save(epoch, step, what)
+    checkpoints.wait()
 
 
 def newest_folder(checkpoints: Checkpoints) -> Path:
@@ -60,26 +66,89 @@ def test_what_was_saved_is_loaded(two):
 
 
 def test_the_digest_names_the_content(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    first = checkpoints.save(1, 0, checkpoint(1))
-    second = checkpoints.save(2, 0, checkpoint(2))
-    assert first != second
-    assert checkpoints.newest().digest == second
-    assert Checkpoints(tmp_path / "other").save(9, 9, checkpoint(1)) == first
+    digests = []
+    for folder, value in (("one", 1), ("other", 1), ("third", 2)):
+        commit(Checkpoints(tmp_path / folder), 1, 0, checkpoint(value))
+        digests.append(Checkpoints(tmp_path / folder).newest().digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_tensor_in_another_layout_keeps_its_values(tmp_path):
     weight = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    Checkpoints(tmp_path).save(
-        1, 0, Checkpoint({"trunk": {"weight": weight, "turned": weight.mT}}, {})
-    )
+    what = Checkpoint({"trunk": {"weight": weight, "turned": weight.mT}}, {})
+    commit(Checkpoints(tmp_path), 1, 0, what)
     found = Checkpoints(tmp_path).newest()
     assert torch.equal(found.tensors["trunk"]["weight"], weight)
     assert torch.equal(found.tensors["trunk"]["turned"], weight.mT)
 
 
+def test_safetensors_reads_every_kind_of_number(tmp_path):
+    tensors = {
+        str(kind): torch.tensor([[1, 0, 1]]).to(kind)
+        for kind in reversed((torch.float64, torch.int64, torch.float32, torch.int32))
+    }
+    tensors |= {
+        str(kind): torch.tensor([1, 0, 1]).to(kind)
+        for kind in (torch.bool, torch.uint8, torch.float16, torch.bfloat16)
+    }
+    tensors |= {"one": torch.tensor(3), "none": torch.zeros(0, 2), "\u00e9\n": torch.ones(1)}
+    commit(Checkpoints(tmp_path), 1, 0, Checkpoint({"trunk": tensors}, {}))
+    found = Checkpoints(tmp_path).newest().tensors["trunk"]
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """A disk that takes nothing for safe before the event is set."""
+    free, fsync = threading.Event(), os.fsync
+
+    def syncing(descriptor: int) -> None:
+        assert free.wait(60)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    yield free
+    free.set()
+
+
+def test_saving_does_not_wait_and_keeps_the_tensors_of_that_moment(tmp_path, stuck):
+    checkpoints, what = Checkpoints(tmp_path), checkpoint(1)
+    assert not checkpoints.busy
+    checkpoints.save(1, 0, what)
+    assert checkpoints.busy
+    what.tensors["trunk"]["weight"].fill_(7)
+    assert [path.name for path in tmp_path.glob("epoch-*")] == []
+    stuck.set()
+    checkpoints.wait()
+    assert not checkpoints.busy
+    assert value_of(checkpoints.newest()) == 1
+
+
+def test_a_save_waits_for_the_one_before(tmp_path, stuck):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, 0, checkpoint(1))
+    threading.Timer(0.2, stuck.set).start()
+    checkpoints.save(2, 0, checkpoint(2))
+    assert (tmp_path / "epoch-0001-step-00000000").is_dir()
+    checkpoints.wait()
+    assert value_of(checkpoints.newest()) == 2
+
+
+def test_what_a_save_failed_with_is_raised_by_the_next_and_only_once(two, fault):
+    fault("checkpoint.manifest:no-space")
+    two.save(3, 0, checkpoint(3))
+    with pytest.raises(StorageError, match="epoch-0003"):
+        two.save(4, 0, checkpoint(4))
+    two.wait()
+    commit(two, 5, 0, checkpoint(5))
+    assert value_of(two.newest()) == 5
+
+
 def test_a_checkpoint_without_tensors_keeps_its_state(tmp_path):
-    Checkpoints(tmp_path).save(1, 0, Checkpoint({}, {"epoch": 1}))
+    commit(Checkpoints(tmp_path), 1, 0, Checkpoint({}, {"epoch": 1}))
     assert Checkpoints(tmp_path).newest().state == {"epoch": 1}
 
 
@@ -88,15 +157,15 @@ def test_no_checkpoint_is_no_error(tmp_path):
 
 
 def test_steps_inside_an_epoch_come_after_its_beginning(two):
-    two.save(2, 30, checkpoint(3))
-    two.save(2, 4, checkpoint(4))
+    commit(two, 2, 30, checkpoint(3))
+    commit(two, 2, 4, checkpoint(4))
     assert value_of(two.newest()) == 3
 
 
 def test_only_the_newest_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for epoch in range(6):
-        checkpoints.save(epoch, 0, checkpoint(epoch))
+        commit(checkpoints, epoch, 0, checkpoint(epoch))
     assert sorted(path.name[:10] for path in tmp_path.iterdir()) == [
         "epoch-0003",
         "epoch-0004",
@@ -105,14 +174,14 @@ def test_only_the_newest_are_kept(tmp_path):
 
 
 def test_checkpoints_of_a_course_not_taken_are_dropped(two):
-    two.save(2, 9, checkpoint(3))
+    commit(two, 2, 9, checkpoint(3))
     two.drop_after("epoch-0002-step-00000000")
     assert value_of(two.newest()) == 2
 
 
 def test_a_damaged_one_is_replaced(two):
     (newest_folder(two) / "state.json").write_text("{}")
-    two.save(2, 0, checkpoint(5))
+    commit(two, 2, 0, checkpoint(5))
     assert value_of(two.newest()) == 5
 
 
@@ -193,11 +262,11 @@ def test_none_whole_is_refused(two):
 def test_no_space_at_any_point_loses_nothing_and_is_named(two, fault, point):
     fault(f"{point}:no-space")
     with pytest.raises(StorageError, match=r"no space left to write .*epoch-0003"):
-        two.save(3, 0, checkpoint(3))
+        commit(two, 3, 0, checkpoint(3))
     fault("")
     assert value_of(two.newest()) == 2
     assert len(list(two.folder.iterdir())) == 2
-    two.save(3, 0, checkpoint(3))
+    commit(two, 3, 0, checkpoint(3))
     assert value_of(two.newest()) == 3
 
 
@@ -216,7 +285,7 @@ def test_an_end_between_two_writes_leaves_the_one_before(two, monkeypatch, write
 
     monkeypatch.setattr(os, "fsync", sync)
     with pytest.raises(PowerLossError):
-        two.save(3, 0, checkpoint(3))
+        commit(two, 3, 0, checkpoint(3))
     monkeypatch.undo()
     assert any(path.name.startswith(".writing") for path in two.folder.iterdir())
     with warnings.catch_warnings():
@@ -241,7 +310,7 @@ def test_every_file_is_synced_before_the_manifest_and_the_manifest_before_the_re
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "replace", renaming)
-    Checkpoints(tmp_path).save(1, 0, checkpoint(1))
+    commit(Checkpoints(tmp_path), 1, 0, checkpoint(1))
     name = "epoch-0001-step-00000000"
     *files, manifest, aside, rename, folder = happened
     assert sorted(files) == [
@@ -266,7 +335,7 @@ def test_older_ones_stay_until_the_new_one_has_been_read_back(two, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", damaging)
     with pytest.raises(ResumeError, match="damaged"):
-        two.save(3, 0, checkpoint(3))
+        commit(two, 3, 0, checkpoint(3))
     monkeypatch.undo()
     with pytest.warns(CheckpointDamaged, match="epoch-0003"):
         assert value_of(two.newest()) == 2

@@ -1,14 +1,17 @@
 """The course of a run: the epochs still to do, and what is saved on the way.
 
-A checkpoint after every epoch; and, when the run is asked to stop and every ten minutes, one
-inside the epoch, with the labels, the head, both optimizers and the step, so that a resumed run
-does not redo the epoch. A head that outlives its epoch is kept after every epoch, too.
+A checkpoint after every epoch, unless the disk is still busy with the one before; and, when the run
+is asked to stop and every ten minutes, one inside the epoch, with the labels, the head, both
+optimizers and the step, so that a resumed run does not redo the epoch. A head that outlives its
+epoch is kept after every epoch, too.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,11 +48,12 @@ class Course:
         self.folder, self.network, self.optimizer, self.world = folder, network, optimizer, world
         self.done = 0
         self.labels: NDArray[np.int64] | None = None  # of the newest clustering
-        self.digest = "untrained"  # names the network's state
+        self.state_name = "untrained"  # no other state of the network has it, in any run
         self.keeps_head = keeps_head
         self.head_momenta: Mapping[str, Tensor] = {}  # that the head begins the next epoch with
         self._checkpoints = Checkpoints(folder.checkpoints, keep)
         self._inside: Checkpoint | None = None
+        self._unsaved: Checkpoint | None = None  # the last epoch's end, until the trunk moves on
         self._save_seconds = save_minutes * 60
         self._minutes = minutes
         self._saved_at = time.monotonic()
@@ -70,7 +74,7 @@ class Course:
         if found.state["step"]:
             self._inside = found
         else:
-            self.digest = found.digest
+            self.state_name = found.state.get("name", found.digest)
             if self.keeps_head:
                 self.network.head = _head_of(found).to(self.world.device)
                 self.head_momenta = found.tensors["head_momentum"]
@@ -96,9 +100,32 @@ class Course:
         """The epochs still to do, counted from 0; fewer when the time given is used up."""
         while self.done < until and not self._out_of_time():
             yield self.done
+        self._save_unsaved()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """While open, nothing but an impatient Ctrl-C ends the run before it is saved."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.settle()
+            raise
+
+    def settle(self) -> None:
+        """Return when all that is done is on the disk."""
+        self._save_unsaved()
+        self._checkpoints.wait()
 
     def inside(self, epoch: int, head_optimizer: SGD) -> tuple[EpochProgress, dict[str, Any]]:
-        """How far training has come in this epoch, and what is to be recorded about it so far."""
+        """How far training has come in this epoch, and what is to be recorded about it so far.
+
+        From here on the trunk changes: the last epoch's end is saved now, or not any more.
+        """
+        if not self._checkpoints.busy:
+            self._save_unsaved()
+        self._unsaved = None
         found, self._inside = self._inside, None
         if found is None or found.state["epoch"] != epoch:
             return EpochProgress(), {}
@@ -122,11 +149,19 @@ class Course:
         return begin, end
 
     def save_is_due(self) -> bool:
-        """Whether ten minutes have passed since the last save; then the next ten begin."""
-        if time.monotonic() - self._saved_at <= self._save_seconds:
+        """Whether ten minutes have passed since the last save; then the next ten begin.
+
+        Raises what a save has failed with in the meantime.
+        """
+        if not self._checkpoints.busy:
+            self._checkpoints.wait()
+        if not self._is_overdue():
             return False
         self._saved_at = time.monotonic()
         return True
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() - self._saved_at > self._save_seconds
 
     def save_inside(
         self, epoch: int, head_optimizer: SGD, progress: EpochProgress, record: dict[str, Any]
@@ -139,27 +174,31 @@ class Course:
             "right": progress.right,
             "record": record,
         }
-        self._save(epoch, state, self._head_tensors(momenta(head_optimizer)))
+        self._save(self._checkpoint(epoch, state, self._head_tensors(momenta(head_optimizer))))
 
     def complete(self, epoch: int, record: dict[str, Any]) -> None:
-        """Keep an epoch that is done, with its line in the journal."""
+        """Keep an epoch that is done, with its line in the journal.
+
+        While the disk is busy with an earlier one it is saved only if the run stops before the
+        trunk changes, or if nothing was saved for long: short epochs do not wait for the disk.
+        """
         assert self.labels is not None
         self.done = epoch + 1
         if self.world.leads:
             self.folder.write_assignment(epoch, self.labels)
             self.folder.record(record)
-        head = self._head_tensors(self.head_momenta) if self.keeps_head else {}
-        self.digest = self._save(self.done, {"step": 0}, head)
         # All processes name the state alike: an interrupted pass is taken up by all or none.
-        self.digest = self.world.broadcast_bytes(self.digest.encode()).decode()
+        self.state_name = self.world.broadcast_bytes(secrets.token_bytes(16)).hex()
+        head = self._head_tensors(self.head_momenta) if self.keeps_head else {}
+        self._unsaved = self._checkpoint(self.done, {"step": 0, "name": self.state_name}, head)
+        if not self._checkpoints.busy or self._is_overdue():
+            self._save_unsaved()
 
     def _head_tensors(self, momentum: Mapping[str, Tensor]) -> dict[str, Mapping[str, Tensor]]:
         return {"head": self.network.head.state_dict(), "head_momentum": momentum}
 
-    def _save(self, epoch: int, state: dict[str, Any], more: dict[str, Any]) -> str:
-        self._saved_at = time.monotonic()
-        if not self.world.leads:
-            return ""
+    def _checkpoint(self, epoch: int, state: dict[str, Any], more: dict[str, Any]) -> Checkpoint:
+        """What is to be saved; its tensors are the network's own, not yet copies."""
         assert self.labels is not None
         tensors = {
             "trunk": self.network.trunk.state_dict(),
@@ -168,7 +207,17 @@ class Course:
             **more,
         }
         about = {"epoch": epoch, "processes": self.world.size, "torch": torch.__version__}
-        return self._checkpoints.save(epoch, state["step"], Checkpoint(tensors, {**about, **state}))
+        return Checkpoint(tensors, {**about, **state})
+
+    def _save_unsaved(self) -> None:
+        if self._unsaved is not None:
+            self._save(self._unsaved)
+            self._unsaved = None
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        self._saved_at = time.monotonic()
+        if self.world.leads:
+            self._checkpoints.save(checkpoint.state["epoch"], checkpoint.state["step"], checkpoint)
 
     def _out_of_time(self) -> bool:
         """Whether another epoch, and a closing pass, would outlast the minutes given."""
