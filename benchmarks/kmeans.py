@@ -215,7 +215,7 @@ def _alone(send: Any, work: str, size: tuple[int, int, int], repeats: int) -> No
     rows = unit_rows(count, width, "cpu")
     start = starting_rows(rows, k)
     do: Callable[[Tensor, Tensor], Tensor] = globals()[work]
-    do(rows[: 4 * k], start)  # imports, and threads that wait to be used
+    do(rows[:64], start[:2])  # imports, and threads that wait to be used
     before = _peak()
     results = []
     took = seconds(lambda: results.append(do(rows, start)), repeats, warm=False)

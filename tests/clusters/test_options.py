@@ -234,3 +234,69 @@ def test_like_scikit_learn_with_an_offset_a_thousand_times_the_spread():
     theirs = exact.fit(rows.double().numpy())
     assert ours.objective[-1] == pytest.approx(theirs.inertia_ / len(rows), rel=1e-3)
     assert (ours.labels.numpy() == theirs.labels_).mean() > 0.995
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"metric": "cosine"}, "metric = 'cosine': use euclidean or spherical"),
+        ({"start": "Random"}, "use random or k-means"),
+        ({"precision": "fp8"}, "use float32 or tf32 or bfloat16"),
+        ({"k": 3.0}, "k = 3.0: a whole number"),
+        ({"k": "3"}, "whole number"),
+        ({"redo": 1.5}, "whole number"),
+    ],
+)
+def test_mistyped_settings_are_refused(setting, words):
+    with pytest.raises(UsageError, match=words):
+        KMeans(**{"k": 2, **setting})(blobs())
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e20])
+def test_directions_of_very_short_and_very_long_rows(factor):
+    rows = blobs()
+    expected = KMeans(k=12, metric="spherical")(rows, centroids=rows[:12]).labels
+    found = KMeans(k=12, metric="spherical")(rows * factor, centroids=rows[:12]).labels
+    assert (found == expected).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("factor", [1e-39, 1e37])
+def test_far_apart_starts_of_extreme_rows(factor):
+    rows = blobs() * factor
+    assert KMeans(k=9, start="k-means++", iterations=2)(rows).count == 9
+
+
+def test_distances_between_tight_clusters_far_apart_keep_their_digits():
+    source = np.random.default_rng(0)
+    centres = 1000 * source.normal(size=(5, 6))
+    rows = centres[np.arange(200) % 5] + 0.01 * source.normal(size=(200, 6))
+    model = KMeans(k=20).fit(rows)
+    exact = np.linalg.norm(
+        rows.astype(np.float32).astype(float)[:, None] - model.cluster_centers_[None], axis=2
+    )
+    assert np.allclose(model.transform(rows), exact, rtol=1e-5)
+    assert np.array_equal(model.transform(rows).argmin(axis=1), model.predict(rows))
+
+
+def test_arrays_that_run_backwards_or_are_of_the_other_byte_order():
+    rows = blobs().numpy()
+    expected = KMeans(k=5)(rows).labels.numpy()
+    assert np.array_equal(KMeans(k=5)(rows.astype(">f4")).labels, expected)
+    backwards = KMeans(k=5)(rows[::-1], centroids=torch.from_numpy(rows[:5]))
+    assert np.array_equal(
+        backwards.labels.numpy()[::-1],
+        KMeans(k=5)(rows, centroids=torch.from_numpy(rows[:5])).labels,
+    )
+    with pytest.raises(UsageError, match="rows of <U1 cannot be grouped"):
+        KMeans(k=2)(np.array([["a", "b"]]))
+
+
+def test_centroids_may_be_parameters():
+    start = torch.nn.Parameter(blobs()[:5])
+    assert KMeans(k=5)(blobs(), centroids=start).count == 5
+
+
+def test_few_centroids_need_little_memory():
+    from deepcluster.clusters.neighbours import Prepared
+
+    assert Prepared.of(torch.randn(2, 1)).room().numel() <= 2**21

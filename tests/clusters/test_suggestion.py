@@ -102,3 +102,10 @@ def test_misuse():
         suggest_k(torch.zeros(50, 2))
     with pytest.raises(NumericsError, match="finite"):
         suggest_k(torch.full((50, 2), torch.nan))
+
+
+def test_a_row_that_is_not_finite_is_named_as_it_was_given():
+    rows = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    rows[7, 1] = torch.nan
+    with pytest.raises(NumericsError, match=r"1 of 300 rows .* \(row 7\)"):
+        suggest_k(rows)

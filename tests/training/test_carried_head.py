@@ -81,6 +81,7 @@ def test_the_first_head_of_all_is_fresh(course):
 
 def test_what_is_carried_is_kept_between_epochs(course, tiny, tmp_path):
     course.complete(0, {"epoch": 0, "seconds": {}})
+    course.settle()
     network = tiny(2)
     after = Course(
         RunFolder(tmp_path), network, OPTIMIZATION.for_trunk(network), World(), keeps_head=True

@@ -9,14 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from deepcluster.clusters.clusters import Clusters
 from deepcluster.clusters.neighbours import nearest
-from deepcluster.clusters.rows import Rows
+from deepcluster.clusters.rows import Rows, directions
 from deepcluster.runtime.errors import DeepClusterError
 
 
@@ -60,13 +59,18 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
         """The distance of each row to each centroid."""
         rows = self._direction(self._taken(X, reset=False))
         centroids = self._centroids(rows)
-        middle = centroids.mean(dim=0)  # about it, a common offset costs no digits
-        return _as_given(torch.cdist(rows - middle, centroids - middle), X)
+        exact = centroids.double()
+        # By differences, not by products: a small distance between large numbers keeps its digits.
+        parts = [
+            torch.cdist(part.double(), exact, compute_mode="donot_use_mm_for_euclid_dist").float()
+            for part in rows.split(4096)
+        ]
+        return _as_given(torch.cat(parts), X)
 
     def _direction(self, rows: Tensor) -> Tensor:
         """The rows as the metric has them."""
         spherical = getattr(self, "metric", "euclidean") == "spherical"
-        return F.normalize(rows.float(), dim=1) if spherical else rows.float()
+        return directions(rows.float()) if spherical else rows.float()
 
     def _centroids(self, rows: Tensor) -> Tensor:
         check_is_fitted(self)

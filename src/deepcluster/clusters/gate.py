@@ -41,7 +41,7 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
         broken.append((~block.isfinite().all(dim=1)).nonzero()[:, 0] + place.start)
         prints[place] = fingerprints(block)
     total = sum(world.counts(len(read)))
-    _refuse_nonfinite(torch.cat([*broken, torch.zeros(0).to(prints)]), len(read), total, world)
+    refuse_nonfinite(torch.cat([*broken, torch.zeros(0).to(prints)]), len(read), total, world)
     distinct = _first_of_each(world.gather(prints))
     if len(distinct) < 2:
         raise NumericsError(
@@ -64,7 +64,7 @@ def _block_of(rows: Rows) -> int:
     return max(1, _BLOCK.get(rows.device.type, 2**20) // max(1, rows.width))
 
 
-def _refuse_nonfinite(broken: Tensor, count: int, total: int, world: World) -> None:
+def refuse_nonfinite(broken: Tensor, count: int, total: int, world: World) -> None:
     """Every process names the same rows, by their numbers among all."""
     found = sum(world.counts(len(broken)))
     if not found:

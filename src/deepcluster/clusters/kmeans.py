@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from deepcluster.clusters.search import ExactSearch, Search
 from deepcluster.clusters.start import as_given, drawn_evenly, drawn_far_apart, rows_at
 from deepcluster.clusters.totals import Totals
 from deepcluster.runtime import faults, interruption
-from deepcluster.runtime.errors import ClustersShrunk, PlainSearch, UsageError
+from deepcluster.runtime.errors import ClustersShrunk, NumericsError, PlainSearch, UsageError
 from deepcluster.runtime.world import World
 
 # How far, beside the spread of its rows, a centroid and its new twin are moved apart. They move in
@@ -40,7 +41,8 @@ class KMeans(CentroidEstimator):
     """How often, at most, the centroids move to the means of their rows."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """How the centroids are found on a GPU: float32 is exact; bfloat16, many times as fast, finds \
-    for rows of unit length one that is nearest to within a thousandth, as does tf32."""
+    for rows of unit length that are not much nearer than 0.3 to a centroid one that is nearest to \
+    within a thousandth, as does tf32."""
     metric: Literal["euclidean", "spherical"] = "euclidean"
     """Which rows are alike: near ones, or, of whatever length, those in the same direction."""
     start: Literal["random", "k-means++"] = "random"
@@ -136,8 +138,15 @@ class KMeans(CentroidEstimator):
             ("tolerance", self.tolerance, 0),
             ("rows_per_centroid", self.rows_per_centroid, 1),
         ):
+            whole = name == "tolerance" or isinstance(value, Integral)
+            if value is not None and (not isinstance(value, Real) or not whole):
+                raise UsageError(f"{name} = {value!r}: a whole number is needed")
             if value is not None and not value >= least:
                 raise UsageError(f"{name} = {value}: at least {least} is needed")
+        for name in ("precision", "metric", "start"):
+            known = get_args(get_type_hints(type(self))[name])
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} = {getattr(self, name)!r}: use {' or '.join(known)}")
 
 
 def _finished(
@@ -165,6 +174,8 @@ def _finished(
         if not len(empty):
             break
         far = _farthest_of_each(labels, found.distance[:, 0], k, world)[: len(empty)]
+        if not len(far):
+            raise NumericsError("the rows cannot be told apart well enough for so many clusters")
         centroids[empty[: len(far)].to(centroids.device)] = rows_at(rows, far, world)
         repaired += len(far)
         search = ExactSearch(rows, world)  # to which a row at a centroid is there, and nowhere else

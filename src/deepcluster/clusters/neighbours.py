@@ -95,7 +95,7 @@ class Prepared:
         # Candidates are measured in float64 and several times over: fewer at once.
         few = self.at_once(8 * rows.shape[1] * (count + 1))
         most = self.at_once()
-        with _full_float32():
+        with full_float32():
             for start in range(0, len(queries), most):
                 chunk = queries[start : start + most]
                 own = None
@@ -119,7 +119,8 @@ class Prepared:
 
     def room(self) -> Tensor:
         """Memory for the scores of `at_once` queries, to be used again and again."""
-        return torch.empty(self.at_once() * self._line, device=self.rows.device)
+        numbers = self.at_once() * self._line
+        return torch.empty(numbers, dtype=torch.float32, device=self.rows.device)
 
     def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
         """The number of the nearest row of each query, and the queries for which it is in doubt.
@@ -132,7 +133,7 @@ class Prepared:
             squares: (m,) their squared distances to the centre.
             room: Memory for their scores.
         """
-        with _full_float32():
+        with full_float32():
             chunk = self._ready(queries)
             best, at, second = self._two_lowest(chunk, room)
             norm = (squares * self.scale**2).float()
@@ -141,7 +142,7 @@ class Prepared:
     def at_once(self, least: int = 1) -> int:
         """How many queries to screen at once, where each holds `least` numbers more."""
         held = _SCORES.get(self.rows.device.type, 2**24)
-        return max(1, held // max(min(len(self.rows), _ROWS), least))
+        return max(1, held // max(self._line, least))
 
     def _ready(self, queries: Tensor) -> Tensor:
         """(m, d) float32: the queries, moved and scaled as the rows are."""
@@ -322,9 +323,12 @@ def measured(chunk: Tensor, rows: Tensor, candidates: Tensor, count: int) -> tup
 
 
 @contextmanager
-def _full_float32() -> Iterator[None]:
+def full_float32() -> Iterator[None]:
     """While open, products keep all digits of float32, whatever training has set."""
     before = torch.get_float32_matmul_precision()
+    if before == "highest":  # nothing to do, and nothing to put back: threads may be at work
+        yield
+        return
     torch.set_float32_matmul_precision("highest")
     try:
         yield

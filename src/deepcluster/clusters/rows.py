@@ -12,8 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from deepcluster.runtime.errors import UsageError
 
 _ON_THE_WAY = 2**25  # numbers of a block that travels to a GPU
 
@@ -100,11 +103,26 @@ class Rows:
 
     def _read(self, part: Tensor) -> Tensor:
         part = part.to(self.device, non_blocking=True).float().contiguous()
-        return torch.nn.functional.normalize(part, dim=1) if self.unit else part
+        return directions(part) if self.unit else part
+
+
+def directions(rows: Tensor) -> Tensor:
+    """Rows of unit length, whatever theirs was; a row of zeros stays."""
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    scaled = rows / torch.where(largest > 0, largest, 1.0)  # squares neither vanish nor overflow
+    return torch.nn.functional.normalize(scaled, dim=1)
 
 
 def _shared(array: Any) -> Tensor:
     """A tensor on the memory of an array; what may only be read is not written to here either."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.as_tensor(array)
+    numbers = np.asarray(array)
+    if any(stride < 0 for stride in numbers.strides) or not numbers.dtype.isnative:
+        numbers = np.array(numbers, dtype=numbers.dtype.newbyteorder("="), order="C")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.from_numpy(numbers)
+    except TypeError as error:
+        raise UsageError(
+            f"rows of {numbers.dtype} cannot be grouped: give a matrix (rows, columns) of numbers"
+        ) from error

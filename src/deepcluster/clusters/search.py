@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from deepcluster.clusters.neighbours import Neighbours, Prepared
+from deepcluster.clusters.neighbours import Neighbours, Prepared, full_float32
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.shares import for_each_share
 from deepcluster.clusters.totals import Totals
@@ -124,8 +124,11 @@ class ExactSearch:
                 doubts.append(doubtful + here.start)
             return sums, torch.cat([*doubts, self._labels[:0]])
 
-        found = for_each_share(self._rows, screened)
-        sums = torch.stack([each[0] for each in found]).sum(dim=0)
+        with full_float32():
+            found = for_each_share(self._rows, screened, each_holds=8 * centroids.numel())
+        sums = found[0][0]
+        for more, _ in found[1:]:
+            sums += more
         self._settle(torch.cat([each[1] for each in found]), prepared, sums)
         sizes = torch.bincount(self._labels, minlength=k)
         sums -= sizes[:, None] * self._accounts.mean.double()
@@ -156,7 +159,8 @@ class ExactSearch:
                 found = prepared.nearest(block, count)
                 index[here], distance[here] = found.index, found.distance
 
-        for_each_share(self._rows, measured)
+        with full_float32():
+            for_each_share(self._rows, measured)
         return Neighbours(index, distance)
 
     def _at_once(self, prepared: Prepared) -> int:

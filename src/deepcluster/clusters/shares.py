@@ -17,23 +17,32 @@ from deepcluster.clusters.rows import Rows
 Found = TypeVar("Found")
 
 _LEAST = 4096  # rows that are worth a thread
+_MOST_HELD = 2**26  # bytes, by all shares together
 
 
-def for_each_share(rows: Rows, work: Callable[[Rows, int], Found]) -> list[Found]:
+def for_each_share(
+    rows: Rows, work: Callable[[Rows, int], Found], *, each_holds: int = 0
+) -> list[Found]:
     """What `work` gives for each share, in order; it is told the number of the share's first row.
 
     Shares are consecutive and depend only on how many threads torch may use, so that the same
-    numbers are always added up in the same order. On a GPU there is one share.
+    numbers are always added up in the same order. On a GPU, and where every share would hold many
+    bytes (`each_holds`) of its own, there is one.
     """
     threads = torch.get_num_threads()
-    count = max(1, min(threads, len(rows) // _LEAST)) if rows.device.type == "cpu" else 1
-    if count == 1:
+    count = min(threads, len(rows) // _LEAST, _MOST_HELD // max(1, each_holds))
+    if rows.device.type != "cpu" or count <= 1:
         return [work(rows, 0)]
     size = -(-len(rows) // count)
-    starts = range(0, len(rows), size)
+    inference = torch.is_inference_mode_enabled()  # which each thread must be told
+
+    def share(start: int) -> Found:
+        with torch.inference_mode(inference), torch.no_grad():
+            return work(rows.part(start, size), start)
+
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(count) as pool:
-            return list(pool.map(lambda start: work(rows.part(start, size), start), starts))
+            return list(pool.map(share, range(0, len(rows), size)))
     finally:
         torch.set_num_threads(threads)

@@ -49,7 +49,7 @@ def rows_at(rows: Rows, where: Tensor, world: World) -> Tensor:
 
 def as_given(centroids: Tensor, k: int, rows: Rows) -> Tensor:
     """A copy of the centroids that were given to start from, if one can start from them."""
-    start = torch.as_tensor(centroids, dtype=torch.float32, device=rows.device).clone()
+    start = torch.as_tensor(centroids, dtype=torch.float32, device=rows.device).detach().clone()
     if tuple(start.shape) != (k, rows.width):
         raise UsageError(
             f"the centroids to start from have the shape {tuple(start.shape)}, "
@@ -71,6 +71,11 @@ def _far_apart(rows: Tensor, k: int, generator: torch.Generator) -> Tensor:
     chosen = [int(torch.randint(len(rows), (), generator=generator))]
     squared = _squared(rows, prepared, chosen)
     while len(chosen) < k:
+        if not 0 < float(squared.sum()) < torch.inf:  # the rest cannot be told apart by float32
+            left = torch.ones(len(rows), dtype=torch.bool)
+            left[chosen] = False
+            chosen += left.nonzero()[: k - len(chosen), 0].tolist()
+            break
         count = max(1, min(len(chosen), _MOST_AT_ONCE, k - len(chosen)))
         weights = squared.cumsum(0)
         at = torch.rand(count, generator=generator, dtype=torch.float64) * weights[-1]
@@ -87,11 +92,7 @@ def _far_apart(rows: Tensor, k: int, generator: torch.Generator) -> Tensor:
         squared = torch.minimum(squared, _squared(rows, prepared, accepted))
         chosen += accepted
         squared[chosen] = 0  # whatever rounding says
-        if not bool(squared.any()):  # the rest differs by less than can be measured
-            left = torch.ones(len(rows), dtype=torch.bool)
-            left[chosen] = False
-            chosen += left.nonzero()[: k - len(chosen), 0].tolist()
-    return torch.tensor(chosen[:k])
+    return torch.tensor(chosen[:k], dtype=torch.int64)
 
 
 def _squared(rows: Tensor, prepared: Prepared, chosen: list[int]) -> Tensor:

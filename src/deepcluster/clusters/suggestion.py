@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepcluster.clusters.agreement import Contingency
 from deepcluster.clusters.clusters import ALONE
-from deepcluster.clusters.gate import checked
+from deepcluster.clusters.gate import checked, refuse_nonfinite
 from deepcluster.clusters.kmeans import KMeans, assign
 from deepcluster.runtime.errors import UsageError
 
@@ -85,7 +85,9 @@ def suggest_k(
     generator = generator or torch.Generator().manual_seed(0)
     total = len(features)
     chosen = torch.randperm(total, generator=generator)[:sample]
-    read, distinct = checked(torch.as_tensor(features[chosen.numpy()]).cpu(), ALONE)
+    looked_at = torch.as_tensor(features[chosen.numpy()]).cpu()
+    refuse_nonfinite(chosen[~looked_at.isfinite().all(dim=1)].sort().values, total, total, ALONE)
+    read, distinct = checked(looked_at, ALONE)
     rows = read.at(distinct)
     curve = _curve(rows, draws, generator)
     stable = [point for point in curve if point.stable]

@@ -104,6 +104,9 @@ def two_nearest(
     index = torch.empty(n, 2, dtype=torch.int32, device=rows.device)
     scores = torch.empty(n, 3, dtype=torch.float32, device=rows.device)
     padded = triton.cdiv(width, _DEPTH) * _DEPTH
+    if precision == "tf32":  # as the product will see them, so that the norms are theirs
+        bits = (centroids.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF
+        centroids = bits.view(torch.float32)
     whole, half_norms = _filled_up(centroids, tile.centroids, padded)
     _precise[(triton.cdiv(n, tile.rows),)](
         rows,
@@ -175,7 +178,8 @@ def _rounded(
         best = tl.full((ROWS, CENTROIDS), FAR, dtype=tl.float32)
         second = best
         for t in range(first, tl.minimum(first + TILES, tiles)):
-            c = tl.load(centroids + (t * CENTROIDS + column)[None, :] * WIDTH + depth[:, None])
+            which = (t * CENTROIDS + column).to(tl.int64)
+            c = tl.load(centroids + which[None, :] * WIDTH + depth[:, None])
             norm = tl.load(half_norms + t * CENTROIDS + column)
             score = norm[None, :] - tl.dot(x, c)
             numbered = (score.to(tl.int32, bitcast=True) & -TILES) | (t - first)
@@ -236,7 +240,8 @@ def _precise(
                 mask=is_row[:, None] & (depth < width)[None, :],
                 other=0.0,
             )
-            c = tl.load(centroids + (t * CENTROIDS + column)[None, :] * WIDTH + depth[:, None])
+            which = (t * CENTROIDS + column).to(tl.int64)
+            c = tl.load(centroids + which[None, :] * WIDTH + depth[:, None])
             products = tl.dot(x, c, products, input_precision=PRECISION)
         score = tl.load(half_norms + t * CENTROIDS + column)[None, :] - products
         for _ in tl.static_range(3):

@@ -44,6 +44,22 @@ class SearchByKernel:
         self._labels = torch.empty(len(rows), dtype=torch.int32, device=rows.device)
         self._block = len(rows) if rows.resident else self._accounts.block
         self._about = self._moved(rows.source) if rows.resident else None
+        try:
+            self._try(rows.at(torch.arange(min(16, len(rows)))))
+        except Exception as error:  # no compiler, too small a chip, ...: many kinds, one meaning
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _try(self, few: Tensor) -> None:
+        """Launch each kernel once, so that what cannot work is known before it is relied upon."""
+        if not len(few):
+            return
+        if self._precision == "bfloat16":
+            nearest_rounded(self._moved(few), self._moved(few))
+        else:
+            two_nearest(self._moved(few), self._moved(few), self._exactly)
+        labels = torch.zeros(len(few), dtype=torch.int32, device=few.device)
+        sums_by_kernel(few, labels, 1, self._accounts.mean)
+        torch.cuda.synchronize(few.device)
 
     def totals(self, centroids: Tensor) -> Totals:
         """The totals of the clusters of the rows nearest to each centroid, as far as rounded."""
@@ -80,7 +96,7 @@ class SearchByKernel:
                 moved = self._ready(place, block) if kept else block - self._accounts.mean
                 near, scores = two_nearest(moved, about, self._exactly)
                 near = near[:, :count]
-                watch = _in_doubt(moved, scores[:, 0], scores[:, 2])
+                watch = _in_doubt(moved, scores[:, count - 1], scores[:, count])
                 doubtful = watch.nonzero()[:, 0] if prepared else near.new_zeros(0)
             step = max(1, _NUMBERS // (block.shape[1] * near.shape[1]))
             for start in range(0, len(block), step):
