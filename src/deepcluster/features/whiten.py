@@ -54,11 +54,11 @@ class Features:
 class Whitening:
     """PCA reduction before clustering."""
 
-    kind: Literal["pca", "none"] = "pca"
-    """pca: reduced and whitened (the paper). none: as the network gives them, of unit length."""
-
     dimensions: int = 256
     """Dimensions kept; fewer where the features or the number of images do not fill them."""
+
+    kind: Literal["pca", "none"] = "pca"
+    """pca: reduced and whitened (the paper). none: as the network gives them, of unit length."""
 
     def __call__(self, raw: RawFeatures, world: World) -> Features:
         """The whitened features, finite always."""

@@ -29,6 +29,8 @@ class Row:
     """What it is trained on, if not the training images of the first data set."""
     candidates: tuple[Run, ...] = ()
     """In the place of `run`, the best of these on the held-out images."""
+    tuned_like: str | None = None
+    """The row, with candidates in the same order, whose choice is taken where it was run."""
     continues: str | None = None
     """Rows with the same name here are one run, longer from row to row."""
     note: str = ""

@@ -16,19 +16,20 @@ def rows(terms: Terms) -> list[Row]:
     """The method, three variants of it, and what lies below and above."""
     own: Front = terms.recipe.network.front
     other: Front = "rgb" if own == "sobel" else "sobel"
-    as_before = "step, decay and epochs as for supervised"
-    return [
+    made = [
         Row("random", terms.recipe, trained=False, every_seed=True),
         Row.tuned("supervised", terms.supervised()),
         Row("DeepCluster", terms.recipe, every_seed=True),
         Row("paper values", terms.paper_values(), note=_paper_values_note(terms)),
         Row("PIC", terms.with_power_iteration()),
         Row(other.upper(), terms.with_front(other)),
-        Row(f"random-{other}", terms.with_front(other), trained=False),
-        Row.tuned(f"supervised-{other}", terms.supervised(other), note=as_before)
-        if len(terms.supervised()) == 1
-        else Row.tuned(f"supervised-{other}", terms.supervised(other)),
     ]
+    if terms.both_fronts:
+        made += [
+            Row(f"random-{other}", terms.with_front(other), trained=False),
+            Row.tuned(f"supervised-{other}", terms.supervised(other), tuned_like="supervised"),
+        ]
+    return made
 
 
 def sections(results: Results, terms: Terms) -> list[Section]:

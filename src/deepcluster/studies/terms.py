@@ -47,6 +47,8 @@ class Terms:
     probe: LinearProbe = field(default_factory=LinearProbe)
     mlp: MLPProbe = field(default_factory=MLPProbe)
     grid: Grid = field(default_factory=Grid)
+    both_fronts: bool = True
+    """Whether table 1 has a random and a supervised network with the other front, too."""
 
     @property
     def k(self) -> int:

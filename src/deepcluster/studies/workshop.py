@@ -46,7 +46,7 @@ class Workshop:
         settled: list[Row] = []
         measured: list[Measured] = []
         for row in rows:
-            settled.append(self._settled(row))
+            settled.append(self._settled(row, settled))
             for seed in seeds_of[row.name]:
                 title = f"[{len(measured) + 1}/{total}] {row.name}, seed {seed}"
                 self.bench.display.say(title, style="bold")
@@ -112,10 +112,14 @@ class Workshop:
         name = f"{_slug(row.name)}-seed{run.seed}-{self.judge}-{_slug(data.name)}"
         return self._once(name, wanted, by_the_probe)
 
-    def _settled(self, row: Row) -> Row:
+    def _settled(self, row: Row, before: list[Row]) -> Row:
         """The row with the best of its candidates, by images that no trial has learnt from."""
         if len(row.candidates) < 2:
             return row
+        for other in before:
+            if other.name == row.tuned_like:
+                same = row.candidates[other.candidates.index(other.run)]
+                return replace(row, run=same, note=f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
         for number, run in enumerate(row.candidates, 1):
