@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.table import Table
 
 import deepcluster
 from deepcluster.runtime.display import Display
@@ -29,14 +28,14 @@ _UNKNOWN = "-"
 def show(sections: Sequence[Section], display: Display) -> None:
     """The tables, on the screen."""
     for section in sections:
-        table = Table(title=_heading(section), title_justify="left", box=None, pad_edge=False)
-        for number, column in enumerate(("", "paper", "ours", "note")):
-            table.add_column(column, no_wrap=number < 3, overflow="fold")
-        for line in section.lines:
-            table.add_row(*cells(line, section.digits))
-        if display.speaks:
-            display.console.print()
-            display.console.print(table, soft_wrap=False)
+        display.say()
+        display.say(_heading(section), style="bold")
+        lines = [("", "paper", "ours", "note")]
+        lines += [cells(line, section.digits) for line in section.lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:  # whole, however narrow the terminal: figures must not be cut
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            display.say("  ".join(padded).rstrip())
 
 
 def write(
