@@ -51,6 +51,7 @@ def trained(
         "--jitter.blur 0.5",
         "--jitter.erase 0.5",
         "--network.clustered fc6",
+        "--whitening.kind none",
         "--labels folders",
     ],
 )

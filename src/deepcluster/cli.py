@@ -30,6 +30,7 @@ VERBS = {
     "diff": "how two runs differ: settings, images, figures, groups",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
+    "reproduce": "one table or figure of the paper, paper beside ours",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -41,6 +42,17 @@ images, and the groups they fall into.
 {verbs}
 
 deepcluster VERB --help says more; --debug shows where an error came from.
+"""
+
+_REPRODUCE_HELP = """usage: deepcluster reproduce NAME --data DIR [--second DIR]
+       deepcluster reproduce NAME --smoke
+
+One table or figure of the paper: networks are trained and judged one after another, and set beside
+the paper's own figures. The same command goes on where it was stopped.
+
+{studies}
+
+deepcluster reproduce NAME --help shows the flags; docs/studies.md says what each study does.
 """
 
 
@@ -107,6 +119,7 @@ def _carry_out(words: list[str]) -> int:
         "diff": _diff,
         "export": _export,
         "import": _import,
+        "reproduce": _reproduce,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -222,6 +235,23 @@ def _check_run(words: list[str]) -> None:
 
         if not is_picture(words[1]):
             quick_check(words[1])
+
+
+def _reproduce(words: list[str]) -> int:
+    from deepcluster.studies.catalogue import STUDIES
+
+    if not words or words[0] in ("-h", "--help"):
+        lines = [f"  {name:<10} {what}" for name, what in STUDIES.items()]
+        print(_REPRODUCE_HELP.format(studies="\n".join(lines)))
+        return 0
+    if words[0] not in STUDIES:
+        if words[0].startswith("-"):
+            raise UsageError(f"which study? deepcluster reproduce NAME: {', '.join(STUDIES)}")
+        hint = _perhaps(words[0], STUDIES) or f"; there are {', '.join(STUDIES)}"
+        raise UsageError(f"no such study {words[0]!r}{hint}")
+    from deepcluster.reproduce_command import reproduce
+
+    return reproduce(words)
 
 
 def _quick_check(words: list[str]) -> None:

@@ -43,6 +43,17 @@ def test_as_scikit_learn_does_up_to_sign(mixed_rows):
     np.testing.assert_allclose(ours, theirs * signs, atol=2e-4)
 
 
+@pytest.mark.parametrize("keep", ["device", "recompute"])
+def test_without_pca_rows_are_as_the_network_gives_them_of_unit_length(lookup, mixed_rows, keep):
+    rows = mixed_rows(200, 12, mean=5.0)
+    trunk, images = lookup(rows)
+    raw = extract(trunk, images, ALONE, Looking(keep=keep))
+    features = Whitening(kind="none")(raw, ALONE)
+    expected = (rows / rows.norm(dim=1, keepdim=True)).numpy()
+    np.testing.assert_allclose(features.matrix.numpy(), expected, atol=2e-3)  # kept as float16
+    np.testing.assert_allclose(features.pca(rows).numpy(), expected, atol=1e-5)
+
+
 @given(seed=st.integers(0, 10**6), width=st.integers(2, 12), mean=st.sampled_from([0.0, 1.0, 1e3]))
 @settings(deadline=None, max_examples=30)
 def test_the_whitened_covariance_is_the_identity(seed, width, mean):

@@ -55,7 +55,7 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
         stores: Where images are kept decoded, so that the next evaluation finds them.
         bench: Who reads them, and for which device.
     """
-    store = Store(place) if is_store(place) else _packed(place, size, colour, stores, bench)
+    store = Store(place) if is_store(place) else packed(place, size, colour, stores, bench)
     if store.contents.colour == "grey" and colour == "rgb":
         raise UsageError(
             f"{place} is a grey store and this network sees colours; pack the images again with "
@@ -133,7 +133,7 @@ def split(
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
 
 
-def _packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> Store:
+def packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> Store:
     """The store of these images, made where it is not there yet; by the leading process."""
     quick_check(place)
     resolved = place.resolve()

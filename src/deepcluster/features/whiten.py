@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -56,6 +57,9 @@ class Whitening:
     dimensions: int = 256
     """Dimensions kept; fewer where the features or the number of images do not fill them."""
 
+    kind: Literal["pca", "none"] = "pca"
+    """pca: reduced and whitened (the paper). none: as the network gives them, of unit length."""
+
     def __call__(self, raw: RawFeatures, world: World) -> Features:
         """The whitened features, finite always."""
         faults.point("whiten")
@@ -71,7 +75,9 @@ class Whitening:
                 RowsExcluded(f"{excluded} images gave features that are not finite; left out"),
                 stacklevel=2,
             )
-        pca = fitted(raw.moments, self.dimensions, world)
+        pca = (
+            fitted(raw.moments, self.dimensions, world) if self.kind == "pca" else _as_they_are(raw)
+        )
         matrix = torch.cat(
             [pca(block[block.isfinite().all(dim=1)]) for block in raw.rows.blocks()]
             or [torch.empty(0, pca.projection.shape[1], device=world.device)]
@@ -119,6 +125,14 @@ def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
     chosen = chosen * chosen.gather(0, chosen.abs().argmax(dim=0, keepdim=True)).sign()
     projection = (chosen / (values[:kept] * variance).sqrt()).float()
     return PCA(world.broadcast(moments.mean.float()), world.broadcast(projection))
+
+
+def _as_they_are(raw: RawFeatures) -> PCA:
+    """The map from the frame that rows are kept in back to what the network gave."""
+    width = len(raw.moments.mean)
+    scale = raw.rows.scale.float()
+    mean = (-raw.rows.centre / scale).expand(width).contiguous()
+    return PCA(mean, torch.eye(width, device=mean.device) * scale)
 
 
 def _unframed(pca: PCA, raw: RawFeatures) -> PCA:

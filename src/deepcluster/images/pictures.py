@@ -50,20 +50,33 @@ _TRIES = 100
 
 
 def write_demo_images(
-    folder: str | Path, count_per_source: int, size: int = 72, seed: int = 0
+    folder: str | Path,
+    count_per_source: int,
+    size: int = 72,
+    seed: int = 0,
+    part: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Write `<source>/<x>-<y>-<side>.png`: crops at random places, at most `size` pixels wide."""
+    """Write `<source>/<x>-<y>-<side>.png`: crops at random places, at most `size` pixels wide.
+
+    Args:
+        folder: Where the folders of the sources are made.
+        count_per_source: How many crops each picture gives.
+        size: The largest width of a crop.
+        seed: Names the places.
+        part: From which share of a picture's width to which crops are cut: parts share no pixel.
+    """
     for source in PICTURES:
         picture = read(picture_path(source))
         target = Path(folder) / source
         target.mkdir(parents=True, exist_ok=True)
+        left, right = (round(share * picture.width) for share in part)
         draws = np.arange(_TRIES * count_per_source)
         done: set[tuple[int, int, int]] = set()
         for a, b, c in uniforms(seed, f"demo/{source}", 0, draws, 3).tolist():
             if len(done) == count_per_source:
                 break
-            side = SIDES[0] + int(a * (SIDES[1] - SIDES[0] + 1))
-            x, y = int(b * (picture.width - side + 1)), int(c * (picture.height - side + 1))
+            side = min(SIDES[0] + int(a * (SIDES[1] - SIDES[0] + 1)), right - left)
+            x, y = left + int(b * (right - left - side + 1)), int(c * (picture.height - side + 1))
             width = min(side, size)
             crop = picture.crop((x, y, x + side, y + side))
             crop = crop.resize((width, width), Image.Resampling.BILINEAR)

@@ -1,0 +1,311 @@
+"""The verb reproduce: one table or figure of the paper, paper beside ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import torch
+import tyro
+
+from deepcluster import flags
+from deepcluster.clusters import KMeans
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.labelled_images import splits
+from deepcluster.evaluation.linear_probe import LinearProbe
+from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.flags import Count, refuse_unknown, shown_as
+from deepcluster.intake import Intake
+from deepcluster.presets import PRESETS, automatic
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import joined
+from deepcluster.settings import Run
+from deepcluster.studies import (
+    classif,
+    depth,
+    dimensions,
+    draw,
+    fig2,
+    reassign,
+    sobel,
+    stopping,
+    table1,
+    uncurated,
+    variants,
+)
+from deepcluster.studies.catalogue import STUDIES
+from deepcluster.studies.outcome import show, write
+from deepcluster.studies.smoke import smoke_terms
+from deepcluster.studies.study import Row, Study
+from deepcluster.studies.terms import Data, Grid, Terms
+from deepcluster.studies.workshop import Workshop
+
+Folder = Annotated[Path | None, shown_as("DIR")]
+Name = Annotated[str | None, shown_as("NAME")]
+Amount = Annotated[float | None, shown_as("X")]
+Number = TypeVar("Number", int, float)
+
+BY_NAME: dict[str, Study] = {
+    module.STUDY.name: module.STUDY
+    for module in (
+        table1,
+        fig2,
+        draw,
+        reassign,
+        sobel,
+        dimensions,
+        depth,
+        stopping,
+        uncurated,
+        variants,
+        classif,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """One table or figure of the paper: train, judge, and set it beside the paper's figures.
+
+    The same command goes on where it was stopped; what is done is not done again.
+    """
+
+    data: Folder = None
+    """Folder with train/ and val/ (or test/), one folder per class: trained and judged on."""
+
+    second: Folder = None
+    """A second such folder, best of scenes: judged on, never trained on."""
+
+    out: Folder = None
+    """Where all of it is kept (reproductions/NAME if not given)."""
+
+    smoke: bool = False
+    """The smallest size, on images that come along: minutes on two cores."""
+
+    rows: tuple[str, ...] = ()
+    """Only these rows of the study."""
+
+    seeds: tuple[int, ...] = ()
+    """Seeds of the main rows (0 1 2; of --smoke 0); the other rows have the first one only."""
+
+    all_seeds: bool = False
+    """Every seed for every row."""
+
+    preset: Name = None
+    """The recipe; chosen by the number of images if not given."""
+
+    k: Count = None
+    """Number of clusters, if not the recipe's."""
+
+    input_size: Count = None
+    """Side of the square that the networks see, if not the recipe's."""
+
+    epochs: Count = None
+    """Epochs of every row, if not the recipe's."""
+
+    minutes: Amount = None
+    """Time to train every row for, supervised ones too."""
+
+    ten_crops: bool = False
+    """The mean over ten crops beside the single one."""
+
+    probe_epochs: Count = None
+    """Epochs of the probes (30)."""
+
+    supervised_steps: tuple[float, ...] = Grid().steps
+    """Steps that the supervised baseline is tuned over; one of each needs no trials."""
+
+    supervised_decays: tuple[float, ...] = Grid().decays
+    """Weight decays that it is tuned over."""
+
+    supervised_epochs: tuple[int, ...] = Grid().epochs
+    """Numbers of epochs that it is tuned over."""
+
+    tune: bool = True
+    """Tune the supervised baseline; --no-tune takes the middle of each list."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+    workers: Count = None
+    """Threads that crop images; one for each core if not given."""
+
+
+def reproduce(words: list[str]) -> int:
+    """Carry out `deepcluster reproduce NAME ...`; gives the exit code."""
+    name, rest = words[0], words[1:]
+    study = BY_NAME[name]
+    if {"-h", "--help"} & {*rest}:
+        tyro.cli(Reproduce, args=["--help"], prog=f"deepcluster reproduce {name}")
+    known = ["--" + entry.name.replace("_", "-") for entry in fields(Reproduce)]
+    refuse_unknown(rest, known, f"deepcluster reproduce {name} --help", {})
+    asked = flags.parsed(Reproduce, rest, f"reproduce {name}")
+    _refuse_contradictions(asked, study)
+    out = asked.out or Path("reproductions") / (name + ("-smoke" if asked.smoke else ""))
+    command = shlex.join(["deepcluster", "reproduce", *words])
+    with (
+        interruption.noticed(),
+        joined(asked.device) as world,
+        Display(speaks=world.leads).shown() as display,
+        ExitStack() as held,
+    ):
+        _refuse_foreign(out, name)
+        gpu = world.device.type == "cuda"
+        bench = Bench(world, _workers(asked), torch.bfloat16 if gpu else None, display)
+        if world.leads:
+            held.enter_context(RunFolder(out).locked())
+            RunFolder(out).write("study.json", json.dumps({"study": name}) + "\n")
+        terms = _terms(asked, study, out, gpu, leads=world.leads)
+        study.refuse(terms)
+        rows = _chosen(study.rows(terms), asked)
+        if world.leads:
+            study.prepare(terms)
+        world.wait()
+        results = Workshop(out, terms, bench, study.judge).carry_out(rows)
+        if world.leads:
+            sections = study.sections(results, terms)
+            write(out, study, terms, results, sections, command)
+            show(sections, display)
+            display.say(f"\nwritten to {out}: table.md, data.json, figure.png")
+    return 0
+
+
+def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool) -> Terms:
+    ten_crops = asked.ten_crops or study.ten_crops
+    if asked.smoke:
+        if not leads:
+            raise UsageError("--smoke is for one process")
+        terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops)
+        return replace(terms, recipe=_changed(terms.recipe, asked))
+    first = Data("", *splits(asked.data, None, None))
+    assert asked.data is not None  # or splits would have said so
+    data = [replace(first, name=asked.data.resolve().name)]
+    if asked.second is not None:
+        train, test = splits(asked.second, None, None)
+        data.append(Data(asked.second.resolve().name, train, test))
+        if data[0].name == data[1].name:
+            data[1] = replace(data[1], name=f"{data[1].name}-second")
+    images = Intake(first.train).most
+    if asked.preset is not None:
+        recipe = PRESETS[asked.preset.replace("_", "-")]()
+    else:
+        recipe, _ = automatic(images, gpu, timed=asked.minutes is not None)
+    grid = Grid(asked.supervised_steps, asked.supervised_decays, asked.supervised_epochs)
+    if not asked.tune:
+        grid = Grid(_middle(grid.steps), _middle(grid.decays), _middle(grid.epochs))
+    epochs = asked.probe_epochs or LinearProbe().epochs
+    return Terms(
+        tuple(data),
+        images,
+        _changed(recipe, asked),
+        out / "lists",
+        asked.seeds or (0, 1, 2),
+        LinearProbe(ten_crops=ten_crops, epochs=epochs),
+        MLPProbe(ten_crops=ten_crops, epochs=epochs),
+        grid,
+    )
+
+
+def _changed(recipe: Run, asked: Reproduce) -> Run:
+    """The recipe with what the flags say."""
+    network, clustering = recipe.network, recipe.clustering
+    if asked.input_size is not None:
+        network = replace(network, input_size=asked.input_size)
+    if asked.k is not None:
+        if not isinstance(clustering, KMeans):
+            raise UsageError("--k: power iteration finds the number of groups itself")
+        clustering = replace(clustering, k=asked.k)
+    return replace(
+        recipe,
+        epochs=asked.epochs or recipe.epochs,
+        minutes=recipe.minutes if asked.minutes is None else asked.minutes,
+        network=network,
+        clustering=clustering,
+        # One save is enough where the same command goes on.
+        speed=replace(recipe.speed, workers=asked.workers, checkpoints=1),
+    )
+
+
+def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
+    """The rows that are asked for."""
+    names = [row.name for row in rows]
+    for name in asked.rows:
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+            raise UsageError(f"--rows {name}: no such row; {hint}")
+    return [
+        replace(row, every_seed=row.every_seed or asked.all_seeds)
+        for row in rows
+        if not asked.rows or row.name in asked.rows
+    ]
+
+
+def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
+    if asked.smoke and (asked.data or asked.second or asked.preset):
+        raise UsageError("--smoke has its own images and recipe; leave out --data and --preset")
+    if not asked.smoke and asked.data is None:
+        raise UsageError(
+            f"which images? deepcluster reproduce {study.name} --data DIR, where DIR has train/ "
+            "and val/ with one folder per class; or --smoke, which brings its own"
+        )
+    if not asked.smoke and study.needs_second and asked.second is None:
+        raise UsageError(f"{study.name} mixes two data sets: give --second DIR, best one of scenes")
+    if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
+        raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
+    if len({*asked.seeds}) < len(asked.seeds):
+        raise UsageError("--seeds: the same seed twice is the same run")
+    for flag, values in (
+        ("--supervised-steps", asked.supervised_steps),
+        ("--supervised-decays", asked.supervised_decays),
+        ("--supervised-epochs", asked.supervised_epochs),
+    ):
+        if not values:
+            raise UsageError(f"{flag}: give at least one value")
+    for flag, count in (
+        ("--workers", asked.workers),
+        ("--epochs", asked.epochs),
+        ("--probe-epochs", asked.probe_epochs),
+    ):
+        if count is not None and count < 1:
+            raise UsageError(f"{flag} {count}: use at least 1")
+
+
+def _refuse_foreign(out: Path, name: str) -> None:
+    """Raise where the folder holds something else than this study."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a folder")
+    note = out / "study.json"
+    if note.is_file():
+        try:
+            there = json.loads(note.read_text()).get("study")
+        except (OSError, ValueError, AttributeError):
+            there = "something that cannot be read"
+        if there != name:
+            raise UsageError(f"--out {out} holds the study {there}; choose another --out")
+    elif out.is_dir() and (others := sorted({p.name for p in out.iterdir()} - {"lock"})):
+        raise UsageError(
+            f"--out {out} already holds {others[0]!r}, which is not ours; choose another --out, "
+            "nothing was written"
+        )
+
+
+def _middle(values: tuple[Number, ...]) -> tuple[Number, ...]:
+    return values[len(values) // 2 :][:1]
+
+
+def _workers(asked: Reproduce) -> int:
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return asked.workers or max(1, (os.cpu_count() or 1) // local)
+
+
+assert list(BY_NAME) == list(STUDIES)

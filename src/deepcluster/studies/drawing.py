@@ -1,0 +1,33 @@
+"""Figures that several studies share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from deepcluster.studies.study import Figured, Results
+from deepcluster.studies.terms import Terms
+
+
+def accuracy_by_layer(figure: Figure, results: Results, terms: Terms) -> None:
+    """One panel for every data set, one curve for every row, bars where there are seeds."""
+    rows = list(dict.fromkeys(entry.row for entry in results.measured))
+    figure.set_size_inches(5 * len(terms.data) + 1, 4)
+    panels = figure.subplots(1, len(terms.data), squeeze=False)[0]
+    for axes, data in zip(panels, terms.data, strict=True):
+        for row in rows:
+            top1 = results.top1(row, data.name)
+            curve(axes, list(top1), list(top1.values()), row)
+        axes.set_title(data.name)
+        axes.set_ylabel("top-1 accuracy, %")
+        axes.tick_params(axis="x", rotation=45 if len(axes.get_xticks()) > 6 else 0)
+    panels[0].legend(fontsize="small")
+
+
+def curve(axes: Axes, places: Sequence[str | float], values: Sequence[Figured], name: str) -> None:
+    """Means joined by a line, with the spread over seeds."""
+    spreads = [value.spread or 0.0 for value in values]
+    means = [value.mean for value in values]
+    axes.errorbar(places, means, yerr=spreads, marker="o", markersize=4, capsize=3, label=name)

@@ -1,0 +1,153 @@
+"""What a study leaves: a table on the screen and in table.md, data.json, and a figure."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import deepcluster
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.settings import flat
+from deepcluster.studies.study import Figured, Line, Results, Section, Study
+from deepcluster.studies.terms import Terms
+from deepcluster.studies.workshop import differing
+
+_UNKNOWN = "-"
+
+
+def show(sections: Sequence[Section], display: Display) -> None:
+    """The tables, on the screen."""
+    for section in sections:
+        display.say()
+        display.say(_heading(section), style="bold")
+        lines = [("", "paper", "ours", "note")]
+        lines += [cells(line, section.digits) for line in section.lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:  # whole, however narrow the terminal: figures must not be cut
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            display.say("  ".join(padded).rstrip())
+
+
+def write(
+    out: Path,
+    study: Study,
+    terms: Terms,
+    results: Results,
+    sections: Sequence[Section],
+    command: str,
+) -> None:
+    """table.md, data.json and figure.png."""
+    folder = RunFolder(out)
+    about = provenance(terms, command)
+    folder.write("table.md", markdown(study, sections, about))
+    data = {
+        "study": study.name,
+        "paper": study.source,
+        **about,
+        "recipe": flat(terms.recipe),
+        "probe": asdict(terms.mlp if study.judge == "mlp" else terms.probe),
+        "data": [
+            {"name": data.name, "train": str(data.train), "test": str(data.test)}
+            for data in terms.data
+        ],
+        "rows": {
+            row.name: {
+                "trained": row.trained,
+                "differs": differing(row.run, terms.recipe),
+                "images": None if row.images is None else str(row.images),
+                "note": row.note,
+            }
+            for row in results.rows
+        },
+        "tables": [asdict(section) for section in sections],
+        "measured": [asdict(measured) for measured in results.measured],
+    }
+    folder.write("data.json", json.dumps(data, indent=1) + "\n")
+    figure = Figure(layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    study.figure(figure, results, terms)
+    folder.write("figure.png", lambda path: figure.savefig(path, format="png"))
+
+
+def markdown(study: Study, sections: Sequence[Section], about: dict[str, Any]) -> str:
+    """The tables as a document."""
+    seeds = ", ".join(map(str, about["seeds"]))
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    text = [
+        f"# {study.name}\n",
+        f"`{about['command']}`\n",
+        f"Commit {about['commit'] or 'unknown'}; {versions}; {about['device']}; seeds {seeds}. "
+        f"Paper: {study.source}. A spread (±) is the standard deviation over seeds. What is chosen "
+        "is chosen on held-out training images.\n",
+    ]
+    for section in sections:
+        text.append(f"## {_heading(section)}\n")
+        text.append("| | paper | ours | note |\n|---|---|---|---|")
+        text += [f"| {' | '.join(cells(line, section.digits))} |" for line in section.lines]
+        text.append("")
+    return "\n".join(text) + "\n![figure](figure.png)\n"
+
+
+def cells(line: Line, digits: int) -> tuple[str, str, str, str]:
+    """Name, paper, ours and note, as text."""
+    paper = line.paper
+    if not isinstance(paper, str):
+        known = any(value is not None for value in paper)
+        paper = " / ".join(_number(value, digits) for value in paper) if known else _UNKNOWN
+    ours = " / ".join(_number(value, digits) for value in line.ours) or _UNKNOWN
+    return line.name, paper, ours, line.note
+
+
+def provenance(terms: Terms, command: str) -> dict[str, Any]:
+    """What is needed to do it again."""
+    gpu = torch.cuda.is_available()
+    return {
+        "command": command,
+        "commit": _commit(),
+        "versions": {
+            "deepcluster": deepcluster.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "device": torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU",
+        "seeds": list(terms.seeds),
+    }
+
+
+def _heading(section: Section) -> str:
+    return f"{section.title}: {' / '.join(section.columns)}"
+
+
+def _number(value: Figured | float | None, digits: int) -> str:
+    if value is None:
+        return _UNKNOWN
+    if isinstance(value, Figured):
+        spread = "" if value.spread is None else f"±{value.spread:.{digits}f}"
+        return f"{value.mean:.{digits}f}{spread}"
+    return f"{value:.{digits}f}"
+
+
+def _commit() -> str | None:
+    """The commit of this code, where it lies in a repository of its own."""
+    here = Path(deepcluster.__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(here), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,78 @@
+"""The smallest size of every study: minutes on two cores, with images that come along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from deepcluster.clusters import KMeans
+from deepcluster.evaluation.linear_probe import LinearProbe
+from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.features import Whitening
+from deepcluster.images.pictures import PICTURES, write_demo_images
+from deepcluster.presets import small
+from deepcluster.pseudolabels import Draw
+from deepcluster.settings import Architecture
+from deepcluster.studies.terms import Data, Grid, Terms
+from deepcluster.training.optimizers import Optimization
+
+TRAIN, TEST = 30, 20  # crops of each picture
+_DIVIDE = 0.62  # of a picture's width: crops to learn from are left of it, those to test on right
+_KINDS, _SIDE = 8, 72
+
+
+def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
+    """Tiny terms; the images are written into the folder unless they are there."""
+    done = folder / "done"
+    if not done.exists():
+        write_demo_images(folder / "pictures" / "train", TRAIN, part=(0, _DIVIDE))
+        write_demo_images(folder / "pictures" / "val", TEST, part=(_DIVIDE, 1))
+        _write_gratings(folder / "gratings" / "train", 15, seed=0)
+        _write_gratings(folder / "gratings" / "val", 10, seed=1)
+        done.touch()
+    recipe = replace(
+        small(),
+        epochs=7,
+        network=Architecture(input_size=64, width=1024, dropout=0.0),
+        whitening=Whitening(dimensions=24),
+        clustering=KMeans(k=36),
+        clustering_start="previous",
+        draw=Draw(reassign=2),
+        # In so few steps only a head that stays learns anything.
+        training=Optimization(
+            step=0.03, schedule="cosine", batch=32, head="matched", head_momentum=0.9
+        ),
+    )
+    short = {"epochs": 6, "batch": 32, "watch": 6, "ten_crops": ten_crops}
+    return Terms(
+        data=tuple(
+            Data(name, folder / name / "train", folder / name / "val")
+            for name in ("pictures", "gratings")
+        ),
+        images=TRAIN * len(PICTURES),
+        recipe=recipe,
+        lists=folder / "lists",
+        seeds=seeds,
+        probe=LinearProbe(steps=(1.0, 10.0), decays=(1e-5,), **short),  # type: ignore[arg-type]
+        mlp=MLPProbe(steps=(0.01, 0.03), **short),  # type: ignore[arg-type]
+        grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(7,)),
+        both_fronts=False,
+    )
+
+
+def _write_gratings(folder: Path, count: int, seed: int) -> None:
+    """Waves in noise, of as many directions as there are classes."""
+    randomness = np.random.default_rng(seed)
+    y, x = np.mgrid[:_SIDE, :_SIDE]
+    for kind in range(_KINDS):
+        target = folder / f"direction-{kind}"
+        target.mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            angle = np.pi * (kind + randomness.uniform(-0.4, 0.4)) / _KINDS
+            length, phase = randomness.uniform(1.5, 4), randomness.uniform(0, 2 * np.pi)
+            wave = np.sin((x * np.cos(angle) + y * np.sin(angle)) / length + phase)
+            pixels = 128 + 40 * wave[..., None] + randomness.normal(0, 50, (_SIDE, _SIDE, 3))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(target / f"{number:03d}.png")

@@ -1,0 +1,86 @@
+"""When to stop: probe accuracy and agreement with labels as training goes on.
+
+One run, judged on its way; the step is constant, as in the paper, so that a run can grow longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from deepcluster.runtime.errors import UsageError
+from deepcluster.studies.drawing import curve
+from deepcluster.studies.study import Figured, Line, Results, Row, Section, Study
+from deepcluster.studies.terms import Terms
+
+STATIONS = 5
+
+
+def rows(terms: Terms) -> list[Row]:
+    """The same run after more and more epochs."""
+    constant = replace(terms.recipe, training=replace(terms.recipe.training, schedule="constant"))
+    return [
+        Row(_name(0), constant, trained=False),
+        *(
+            Row(_name(epochs), replace(constant, epochs=epochs), continues="growing")
+            for epochs in _lengths(terms)
+        ),
+    ]
+
+
+def _lengths(terms: Terms) -> list[int]:
+    """After how many epochs the run is judged: ever longer, each twice the last, to the end."""
+    return sorted({max(1, terms.recipe.epochs >> halved) for halved in range(STATIONS)})
+
+
+def _name(epochs: int) -> str:
+    return f"{epochs} epochs"
+
+
+def sections(results: Results, terms: Terms) -> list[Section]:
+    """Best layer on each data set, and agreement, after so many epochs."""
+    columns = [f"best layer on {data.name}" for data in terms.data]
+    lines = []
+    for name in results.names:
+        nmi = results.of(name)[0].nmi_labels
+        accuracy = [results.best_layer(name, data.name) for data in terms.data]
+        note = "untrained" if nmi is None else f"NMI with labels {nmi:.3f}"
+        lines.append(Line(name, "saturates after 400 epochs", accuracy, note))
+    return [Section("top-1 over training", columns, lines)]
+
+
+def figure(canvas: Figure, results: Results, terms: Terms) -> None:
+    """Accuracy, and beside it agreement, over epochs."""
+    canvas.set_size_inches(11, 4)
+    quality, agreement = canvas.subplots(1, 2)
+    lengths = [length for length in (0, *_lengths(terms)) if _name(length) in results.names]
+    for data in terms.data:
+        bests: list[Figured] = []
+        for length in lengths:
+            best = results.best_layer(_name(length), data.name)
+            assert best is not None  # the row was run
+            bests.append(best)
+        curve(quality, lengths, bests, data.name)
+    quality.set(xlabel="epochs", ylabel="top-1, best layer, %")
+    quality.legend()
+    journal = results.measured[-1].journal
+    known = [(e["epoch"], e["nmi_labels"]) for e in journal if e.get("nmi_labels") is not None]
+    agreement.plot([epoch for epoch, _ in known], [value for _, value in known])
+    agreement.set(xlabel="epoch", ylabel="NMI of clusters and labels")
+
+
+def refuse(terms: Terms) -> None:
+    """A run of so many minutes has no stations on its way."""
+    if terms.recipe.minutes is not None:
+        raise UsageError("--minutes: this study judges a run after so many epochs; give --epochs")
+
+
+STUDY = Study(
+    "stopping",
+    rows,
+    sections,
+    figure,
+    source="appendix, stopping criterion: VOC 2007 and NMI, in words only",
+    refuse=refuse,
+)

@@ -1,0 +1,168 @@
+"""What a study is: rows that differ in one thing, and a table made of what they reach."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+from deepcluster.settings import Run
+from deepcluster.studies.paper import Figures
+from deepcluster.studies.terms import Terms
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network of a study: how it comes about."""
+
+    name: str
+    run: Run
+    """What is trained; of an untrained network, what it is built from."""
+    trained: bool = True
+    every_seed: bool = False
+    """Whether all seeds are run, or the first one only."""
+    images: Path | None = None
+    """What it is trained on, if not the training images of the first data set."""
+    candidates: tuple[Run, ...] = ()
+    """In the place of `run`, the best of these on the held-out images."""
+    tuned_like: str | None = None
+    """The row, with candidates in the same order, whose choice is taken where it was run."""
+    continues: str | None = None
+    """Rows with the same name here are one run, longer from row to row."""
+    note: str = ""
+
+    @staticmethod
+    def tuned(name: str, candidates: tuple[Run, ...], **more: Any) -> Row:
+        """The best of some candidates, by the held-out part of the training images."""
+        return Row(name, candidates[0], candidates=candidates, **more)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one row reached with one seed."""
+
+    row: str
+    seed: int
+    judged: Mapping[str, dict[str, Any]]
+    """By the name of the data set: the result of the probe."""
+    training: dict[str, Any] | None = None
+    """Of a trained row: settings, journal and closing pass."""
+
+    def top1(self, data: str, ten_crops: bool = False) -> dict[str, float]:
+        """Accuracy in percent, by layer."""
+        key = "ten_crops_top1" if ten_crops else "top1"
+        layers = self.judged[data]["result"]["layers"]
+        return {layer["layer"]: 100 * layer[key] for layer in layers if layer[key] is not None}
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """One entry for every epoch of training."""
+        return [] if self.training is None else self.training["journal"]
+
+    @property
+    def nmi_labels(self) -> float | None:
+        """Of the final network's groups with the classes."""
+        return None if self.training is None else self.training["closing"].get("nmi_labels")
+
+
+@dataclass(frozen=True)
+class Figured:
+    """A figure over seeds."""
+
+    mean: float
+    spread: float | None
+    """Standard deviation over the seeds, where there are several."""
+    seeds: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Figured:
+        """Mean and spread of some values."""
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return Figured(statistics.fmean(values), spread, len(values))
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the rows of a study reached, those that were run."""
+
+    rows: tuple[Row, ...]
+    """Each with the settings that it was trained with."""
+    measured: tuple[Measured, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The rows that were run, in their order."""
+        return [row.name for row in self.rows]
+
+    def note(self, row: str) -> str:
+        """What is to be said of a row."""
+        return next((entry.note for entry in self.rows if entry.name == row), "")
+
+    def of(self, row: str) -> list[Measured]:
+        """All seeds of one row; none where it was not run."""
+        return [entry for entry in self.measured if entry.row == row]
+
+    def top1(self, row: str, data: str, ten_crops: bool = False) -> dict[str, Figured]:
+        """By layer, over seeds, in percent; empty where the row was not run."""
+        by_seed = [entry.top1(data, ten_crops) for entry in self.of(row)]
+        return {
+            layer: Figured.of([one[layer] for one in by_seed])
+            for layer in (by_seed[0] if by_seed else {})
+        }
+
+    def line(
+        self, row: str, data: str, paper: Figures | str = "-", *, ten_crops: bool = False
+    ) -> Line:
+        """The row's accuracies, layer by layer, beside the paper's."""
+        ours = list(self.top1(row, data, ten_crops).values())
+        return Line(row, paper, ours, self.note(row))
+
+    def best_layer(self, row: str, data: str) -> Figured | None:
+        """Accuracy at the layer that is best for each seed, over seeds."""
+        bests = [max(entry.top1(data).values()) for entry in self.of(row)]
+        return Figured.of(bests) if bests else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: paper, ours, note."""
+
+    name: str
+    paper: Figures | str
+    ours: Sequence[Figured | float | None]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table, and what the figures in its cells are, in their order."""
+
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Line]
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """Rows to be run, and what is made of them."""
+
+    name: str
+    rows: Callable[[Terms], list[Row]]
+    sections: Callable[[Results, Terms], list[Section]]
+    figure: Callable[[Figure, Results, Terms], None]
+    source: str
+    """Where in the paper its own figures are."""
+    judge: Literal["linear", "mlp"] = "linear"
+    ten_crops: bool = False
+    """Whether the paper's figures are those of ten crops, so that ours must be."""
+    needs_second: bool = False
+    """Whether it cannot do without a second data set."""
+    prepare: Callable[[Terms], None] = field(default=lambda terms: None)
+    """Writes the lists of images that its rows are trained on."""
+    refuse: Callable[[Terms], None] = field(default=lambda terms: None)
+    """Raises where it cannot be carried out on these terms."""

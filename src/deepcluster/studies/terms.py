@@ -1,0 +1,136 @@
+"""The terms of a study: what every row of it has in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.evaluation.linear_probe import LinearProbe
+from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.presets import paper_alexnet
+from deepcluster.settings import Run, suggested_k
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled images: one part to learn from, one to test on."""
+
+    name: str
+    train: Path
+    test: Path
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What the supervised baseline is tuned over; a single choice needs no trial."""
+
+    steps: tuple[float, ...] = (0.02, 0.05, 0.1)
+    decays: tuple[float, ...] = (1e-4, 5e-4)
+    epochs: tuple[int, ...] = (60,)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Images, recipe, judge and seeds."""
+
+    data: tuple[Data, ...]
+    """Networks are trained on the first and judged on all."""
+    images: int
+    """How many the first has to train on, at most."""
+    recipe: Run
+    """The main row; the others differ from it in what is studied."""
+    lists: Path
+    """Where lists of parts of the images are written."""
+    seeds: tuple[int, ...] = (0,)
+    probe: LinearProbe = field(default_factory=LinearProbe)
+    mlp: MLPProbe = field(default_factory=MLPProbe)
+    grid: Grid = field(default_factory=Grid)
+    both_fronts: bool = True
+    """Whether table 1 has a random and a supervised network with the other front, too."""
+
+    @property
+    def k(self) -> int:
+        """The number of clusters of the recipe, or what suits as many images."""
+        clustering = self.recipe.clustering
+        return clustering.k if isinstance(clustering, KMeans) else suggested_k(self.images)
+
+    @property
+    def uncurated(self) -> Path:
+        """The list of unbalanced classes mixed with scenes."""
+        return self.lists / "uncurated.csv"
+
+    @property
+    def curated(self) -> Path:
+        """The list of equally many images of balanced classes."""
+        return self.lists / "curated.csv"
+
+    def with_k(self, k: int) -> Run:
+        """The recipe with another number of clusters."""
+        clustering = self.recipe.clustering
+        kmeans = clustering if isinstance(clustering, KMeans) else KMeans()
+        return replace(self.recipe, clustering=replace(kmeans, k=k))
+
+    def with_front(self, front: Literal["sobel", "rgb"]) -> Run:
+        """The recipe with another front."""
+        return replace(self.recipe, network=replace(self.recipe.network, front=front))
+
+    def with_power_iteration(self) -> Run:
+        """The recipe with the paper's other clustering; sigma from the distances themselves."""
+        clustering = PowerIteration(sigma="auto")
+        return replace(self.recipe, clustering=clustering, clustering_start="random")
+
+    def paper_values(self) -> Run:
+        """The paper's run; its length, arithmetic, input size and k are the recipe's.
+
+        A width below the paper's is the recipe's too: it says that the machine is small.
+        """
+        paper, own = paper_alexnet(), self.recipe
+        size, width = own.network.input_size, min(own.network.width, paper.network.width)
+        return replace(
+            paper,
+            epochs=own.epochs,
+            minutes=own.minutes,
+            precision=own.precision,
+            speed=own.speed,
+            network=replace(paper.network, input_size=size, width=width),
+            clustering=KMeans(k=self.k, precision=_precision(own)),
+        )
+
+    def supervised(self, front: Literal["sobel", "rgb"] | None = None) -> tuple[Run, ...]:
+        """The candidates of the supervised baseline: the recipe's network, on the classes.
+
+        Crops are the paper's, the step falls to zero, the head has momentum: what suits labels.
+        """
+        paper, own = Run(), self.recipe
+        network = own.network if front is None else replace(own.network, front=front)
+        return tuple(
+            replace(
+                own,
+                labels="folders",
+                epochs=epochs,
+                clustering=KMeans(k=self.k, precision=_precision(own)),
+                clustering_start="random",
+                draw=paper.draw,
+                crops=paper.crops,
+                jitter=paper.jitter,
+                network=replace(network, clustered="top"),
+                training=replace(
+                    paper.training,
+                    step=step,
+                    weight_decay=decay,
+                    schedule="cosine",
+                    head_momentum=0.9,
+                    batch=own.training.batch,
+                ),
+            )
+            for epochs in self.grid.epochs
+            for decay in self.grid.decays
+            for step in self.grid.steps
+        )
+
+
+def _precision(run: Run) -> Literal["float32", "tf32", "bfloat16"]:
+    """The arithmetic of the recipe's k-means."""
+    return run.clustering.precision if isinstance(run.clustering, KMeans) else "float32"

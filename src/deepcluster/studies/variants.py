@@ -1,0 +1,49 @@
+"""The appendix's table of variants: other images, another clustering, no Sobel; by ten crops."""
+
+from __future__ import annotations
+
+from deepcluster.studies import paper
+from deepcluster.studies.drawing import accuracy_by_layer
+from deepcluster.studies.study import Results, Row, Section, Study
+from deepcluster.studies.terms import Terms
+from deepcluster.studies.uncurated import prepare
+
+ROWS = {"DeepCluster": "DeepCluster", "uncurated": "YFCC100M", "PIC": "PIC", "RGB": "RGB"}
+
+
+def rows(terms: Terms) -> list[Row]:
+    """The method and three changes of it."""
+    fewer = "fewer images than the other rows: see the study uncurated for equally many"
+    return [
+        Row("DeepCluster", terms.recipe, every_seed=True),
+        Row("uncurated", terms.recipe, images=terms.uncurated, note=fewer),
+        Row("PIC", terms.with_power_iteration()),
+        Row("RGB", terms.with_front("rgb")),
+    ]
+
+
+def sections(results: Results, terms: Terms) -> list[Section]:
+    """Ten crops, as in the paper, on each data set."""
+    return [
+        Section(
+            f"top-1 on {data.name}, mean of 10 crops",
+            list(results.top1(results.names[0], data.name, ten_crops=True)),
+            [
+                results.line(name, data.name, paper.TEN_CROPS[ROWS[name]][place], ten_crops=True)
+                for name in results.names
+            ],
+        )
+        for place, data in enumerate(terms.data)
+    ]
+
+
+STUDY = Study(
+    "variants",
+    rows,
+    sections,
+    accuracy_by_layer,
+    source=paper.TEN_CROPS_SOURCE,
+    ten_crops=True,
+    needs_second=True,
+    prepare=prepare,
+)

@@ -1,0 +1,247 @@
+"""Where the rows of a study are trained and judged, one after another.
+
+Every part that is done is a file, and is not done again: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
+from deepcluster.evaluation.labelled_images import LabelledImages, opened, packed
+from deepcluster.evaluation.subject import Shape
+from deepcluster.images.kept import Colour
+from deepcluster.images.source import is_store
+from deepcluster.runtime.display import duration
+from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.session import Asked, train
+from deepcluster.settings import Run, flat
+from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.study import Measured, Results, Row
+from deepcluster.studies.terms import Data, Terms
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder in which a study is carried out."""
+
+    out: Path
+    terms: Terms
+    bench: Bench
+    judge: Literal["linear", "mlp"] = "linear"
+
+    def carry_out(self, rows: list[Row]) -> Results:
+        """Train and judge every row with every seed of its."""
+        seeds_of = {row.name: self.terms.seeds[: None if row.every_seed else 1] for row in rows}
+        total = sum(map(len, seeds_of.values()))
+        settled: list[Row] = []
+        measured: list[Measured] = []
+        for row in rows:
+            settled.append(self._settled(row, settled))
+            for seed in seeds_of[row.name]:
+                title = f"[{len(measured) + 1}/{total}] {row.name}, seed {seed}"
+                self.bench.display.say(title, style="bold")
+                measured.append(self._measured(settled[-1], seed))
+        return Results(tuple(settled), tuple(measured))
+
+    def _measured(self, row: Row, seed: int) -> Measured:
+        run = replace(row.run, seed=seed)
+        training = self._trained(row, run) if row.trained else None
+        judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
+        if row.trained and row.continues is None and self.bench.world.leads:
+            # The network is kept; what only going on would need takes twice its room.
+            shutil.rmtree(self._folder(row, seed).checkpoints, ignore_errors=True)
+        return Measured(row.name, seed, judged, training)
+
+    def _trained(self, row: Row, run: Run) -> dict[str, Any]:
+        """Settings, journal and closing pass of the row's run."""
+        folder = self._folder(row, run.seed)
+
+        def carried_to_the_end() -> dict[str, Any]:
+            images = self._pixels(row.images or self.terms.data[0].train, run)
+            asked = Asked(images, lambda count, gpu: (run, []), out=folder.path)
+            train(asked, self.bench.world, self.bench.display)
+            closing = json.loads((folder.path / "closing.json").read_text())
+            if closing["epochs"] > run.epochs:
+                raise ResumeError(
+                    f"{folder.path} has been trained for {closing['epochs']} epochs already, and "
+                    f"{row.name!r} wants to judge it after {run.epochs}; choose another --out"
+                )
+            journal = folder.journal()
+            spent = sum(sum(entry["seconds"].values()) for entry in journal)
+            return {"journal": journal, "closing": closing, "seconds": round(spent, 1)}
+
+        wanted = {**_described(run), "images": str(row.images or self.terms.data[0].train)}
+        return self._once(f"{_slug(row.name)}-seed{run.seed}-training", wanted, carried_to_the_end)
+
+    def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
+        """What the probe says of the row's network on some labelled images."""
+        probe = self.terms.mlp if self.judge == "mlp" else self.terms.probe
+
+        def by_the_probe() -> dict[str, Any]:
+            subject = self._subject(row, run)
+            images, test = (
+                self._opened(place, subject.shape.input_size, subject.colour)
+                for place in (data.train, data.test)
+            )
+            result = probe(subject.network, images, test, self.bench)
+            self.bench.display.say(
+                f"  on {data.name}: "
+                + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
+                + f" ({duration(result.seconds['all'])})"
+            )
+            about = {"train": images.fingerprint, "test": test.fingerprint}
+            return {"data": {"name": data.name, **about}, "result": asdict(result)}
+
+        wanted = {
+            **(_described(run) if row.trained else asdict(_shape(run))),
+            "seed": run.seed,
+            "train": str(data.train),
+            "test": str(data.test),
+            **{f"probe.{name}": value for name, value in asdict(probe).items()},
+        }
+        name = f"{_slug(row.name)}-seed{run.seed}-{self.judge}-{_slug(data.name)}"
+        return self._once(name, wanted, by_the_probe)
+
+    def _settled(self, row: Row, before: list[Row]) -> Row:
+        """The row with the best of its candidates, by images that no trial has learnt from."""
+        if len(row.candidates) < 2:
+            return row
+        for other in before:
+            if other.name == row.tuned_like:
+                same = row.candidates[other.candidates.index(other.run)]
+                return replace(row, run=same, note=f"{_choice(same)}, as {other.name}")
+        first = self.terms.data[0]
+        trials = []
+        for number, run in enumerate(row.candidates, 1):
+            what = _choice(run)
+            self.bench.display.say(f"  trial {number} of {len(row.candidates)}: {what}")
+            trial = Row(f"{row.name} trial {number}", replace(run, seed=self.terms.seeds[0]))
+            trials.append((self._held_out(trial, first), run, what))
+        best = max(range(len(trials)), key=lambda number: trials[number][0])
+        score, run, what = trials[best]
+        note = f"best of {len(trials)} on held-out images ({100 * score:.1f}): {what}"
+        self.bench.display.say(f"  {note}")
+        if self.bench.world.leads:
+            log = [{"settings": what, "held_out_top1": score} for score, _, what in trials]
+            text = json.dumps(log, indent=2) + "\n"
+            RunFolder(self.out).write(f"trials/{_slug(row.name)}.json", text)
+        return replace(row, run=run, note=f"{row.note}; {note}" if row.note else note)
+
+    def _held_out(self, trial: Row, data: Data) -> float:
+        """Mean over the layers of the probe's accuracy on the part held out, which it keeps apart.
+
+        The trial learns from the same part of the images that the probe learns from.
+        """
+        subset = self.out / "trials" / f"{_slug(data.name)}-kept.csv"
+        run, probe = trial.run, self.terms.probe
+
+        def by_the_probe() -> dict[str, Any]:
+            size, colour = run.network.input_size, _colour(run)
+            images = self._opened(data.train, size, colour)
+            if self.bench.world.leads and not subset.exists():
+                write_kept_part(subset, data.train, images, probe.held_out, probe.seed)
+            self.bench.world.wait()
+            row = replace(trial, images=subset)
+            self._trained(row, run)
+            test = self._opened(data.test, size, colour)
+            result = probe(self._subject(row, run).network, images, test, self.bench)
+            # What the probe says of the test images is not kept: nothing may be chosen by it.
+            return {"held_out": {layer.layer: layer.held_out_top1 for layer in result.layers}}
+
+        wanted = {
+            **_described(run),
+            **{f"probe.{name}": value for name, value in asdict(probe).items()},
+        }
+        found = self._once(f"{_slug(trial.name)}-held-out", wanted, by_the_probe)["held_out"]
+        if self.bench.world.leads:  # only the figure is wanted
+            shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
+        return sum(found.values()) / len(found)
+
+    def _subject(self, row: Row, run: Run) -> Evaluated:
+        made = (
+            of_run(self._folder(row, run.seed)) if row.trained else untrained(_shape(run), run.seed)
+        )
+        return made.on(self.bench.world)
+
+    def _opened(self, place: Path, size: int, colour: Colour) -> LabelledImages:
+        return opened(place, size, colour, self.out / "stores", self.bench)
+
+    def _pixels(self, place: Path, run: Run) -> Path:
+        """The store that a run learns from: the one that its judge reads, made once for all."""
+        if is_store(place):
+            return place
+        size, stores = run.network.input_size, self.out / "stores"
+        return packed(place, size, _colour(run), stores, self.bench).folder
+
+    def _folder(self, row: Row, seed: int) -> RunFolder:
+        return RunFolder(self.out / "runs" / f"{_slug(row.continues or row.name)}-seed{seed}")
+
+    def _once(
+        self, name: str, wanted: dict[str, Any], make: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What a part gave when it was done; done now if it was not."""
+        wanted = json.loads(json.dumps(wanted))
+        place = self.out / "parts" / f"{name}.json"
+        done: dict[str, Any] | None = None
+        if place.exists():
+            with suppress(OSError, ValueError):
+                done = json.loads(place.read_text())
+        if done is not None:
+            before = done["settings"]
+            differences = [
+                f"{key}: {before.get(key, 'absent')} there, {wanted.get(key, 'absent')} now"
+                for key in sorted({*before, *wanted})
+                if before.get(key) != wanted.get(key)
+            ]
+            if differences:
+                raise ResumeError(
+                    f"{place} was made with other settings ({'; '.join(differences[:3])}); use "
+                    "those, or another --out"
+                )
+            self.bench.display.say(f"  {name}: done before")
+            return done
+        made = {"settings": wanted, **make()}
+        if self.bench.world.leads:
+            RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
+        self.bench.world.wait()  # nobody looks for the file before it is there
+        return made
+
+
+def _described(run: Run) -> dict[str, Any]:
+    """The settings that decide what a run comes to, its length among them."""
+    return {**run.results(), "epochs": run.epochs, "minutes": run.minutes}
+
+
+def _shape(run: Run) -> Shape:
+    network = run.network
+    return Shape(network.arch, network.front, network.input_size, network.width, network.dropout)
+
+
+def _colour(run: Run) -> Colour:
+    return "grey" if run.network.front == "sobel" else "rgb"
+
+
+def _choice(run: Run) -> str:
+    """What candidates differ in."""
+    training = run.training
+    return f"step {training.step:g}, decay {training.weight_decay:g}, {run.epochs} epochs"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
+
+
+def differing(run: Run, recipe: Run) -> dict[str, Any]:
+    """The settings in which a row differs from the recipe, seed apart."""
+    ours, theirs = flat(run), flat(recipe)
+    return {key: value for key, value in ours.items() if key != "seed" and theirs.get(key) != value}

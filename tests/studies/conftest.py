@@ -1,0 +1,47 @@
+"""Terms so small that a whole study is seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deepcluster.clusters import KMeans
+from deepcluster.evaluation.linear_probe import LinearProbe
+from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.features import Whitening
+from deepcluster.presets import small
+from deepcluster.settings import Architecture, Speed
+from deepcluster.studies.terms import Data, Grid, Terms
+
+
+@pytest.fixture(scope="session")
+def two_sets(textures: Callable[..., Path]) -> tuple[Data, Data]:
+    return (
+        Data("first", textures(32), textures(16)),
+        Data("second", textures(24, 3), textures(12, 3)),
+    )
+
+
+@pytest.fixture
+def terms(two_sets: tuple[Data, Data], tmp_path: Path) -> Terms:
+    recipe = replace(
+        small(),
+        epochs=2,
+        network=Architecture(input_size=64, width=16, dropout=0.0),
+        whitening=Whitening(dimensions=4),
+        clustering=KMeans(k=4),
+        training=replace(small().training, batch=16),
+        speed=Speed(device="cpu", workers=1),
+    )
+    return Terms(
+        data=two_sets,
+        images=32,
+        recipe=recipe,
+        lists=tmp_path / "lists",
+        probe=LinearProbe(epochs=1, batch=16, steps=(1.0,), decays=(1e-6,)),
+        mlp=MLPProbe(epochs=1, batch=16, steps=(0.01,), hidden=8),
+        grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(1,)),
+    )

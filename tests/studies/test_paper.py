@@ -1,0 +1,46 @@
+"""The paper's figures as they are typed in, held against its source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deepcluster.studies import paper
+
+SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "deepcluster.tex"
+NAMES = {  # how the source calls a row, and where its figures are typed in
+    r"\\OURS YFCC100M": ("TEN_CROPS", "YFCC100M"),
+    r"\\OURS PIC": ("TEN_CROPS", "PIC"),
+    r"\\OURS RGB": ("TEN_CROPS", "RGB"),
+    r"\\OURS single crop": ("TABLE1", "DeepCluster"),
+    r"\\OURS \$10\$ crops": ("TEN_CROPS", "DeepCluster"),
+    "ImageNet labels": ("TABLE1", "ImageNet labels"),
+    "Random": ("TABLE1", "random"),
+    "Places labels": ("TABLE1", "Places labels"),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("printed", NAMES)
+def test_linear_figures_are_those_of_the_source(printed: str):
+    if not SOURCE.is_file():
+        pytest.skip("the paper's source is not beside the checkout")
+    table, name = NAMES[printed]
+    lines = re.findall(rf"^\s*{printed}\s*&&(.*)\\\\", SOURCE.read_text(), re.MULTILINE)
+    wide = [line for line in lines if line.count("&") >= 10]
+    assert wide
+    for line in wide:
+        cells = [cell for cell in line.split("&") if cell.strip()]
+        values = [re.search(r"\d+\.\d", cell) for cell in cells]
+        figures = tuple(None if found is None else float(found[0]) for found in values)
+        assert (*getattr(paper, table)[name][0], *getattr(paper, table)[name][1]) == figures
+
+
+def test_shares_of_the_gap():
+    shares = paper.gap_closed(
+        *(paper.TABLE1[name][0] for name in ("DeepCluster", "random", "ImageNet labels"))
+    )
+    assert [round(share or 0) for share in shares] == [17, 63, 78, 73, 60]
+    assert paper.gap_closed((1.0, None), (2.0, 1.0), (2.0, 3.0)) == (None, None)

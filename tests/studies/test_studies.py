@@ -1,0 +1,107 @@
+"""Every study on terms of seconds: its rows, its table, its data and its figure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.reproduce_command import BY_NAME
+from deepcluster.studies import reassign, table1
+from deepcluster.studies.outcome import write
+from deepcluster.studies.paper import TABLE1
+from deepcluster.studies.study import Measured, Results
+from deepcluster.studies.terms import Terms
+from deepcluster.studies.workshop import Workshop
+
+# Networks of seconds learn nothing, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
+
+QUICK = {"stopping"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in BY_NAME]
+)
+def test_a_study_leaves_table_data_and_figure(name: str, terms: Terms, tmp_path: Path):
+    study = BY_NAME[name]
+    if study.ten_crops:
+        terms = replace(terms, probe=replace(terms.probe, ten_crops=True))
+    study.refuse(terms)
+    study.prepare(terms)
+    out = tmp_path / "study"
+    rows = study.rows(terms)
+    if name == "classif":  # power iteration makes one group of so few images; variants has it
+        rows = [row for row in rows if "PIC" not in row.name]
+    results = Workshop(out, terms, Bench(workers=1), study.judge).carry_out(rows)
+    sections = study.sections(results, terms)
+    write(out, study, terms, results, sections, "the command")
+
+    data = json.loads((out / "data.json").read_text())
+    assert list(data["rows"]) == [row.name for row in rows]
+    assert data["command"] == "the command"
+    assert data["seeds"] == [0]
+    assert len(data["measured"]) == len(rows)
+    assert data["versions"]["torch"]
+    table = (out / "table.md").read_text()
+    assert "| | paper | ours | note |" in table
+    for section in sections:
+        assert section.lines
+        assert section.title in table
+        for line in section.lines:
+            assert len(line.ours) == len(section.columns)
+    with Image.open(out / "figure.png") as figure:
+        assert np.asarray(figure.convert("L")).std() > 5  # something is drawn
+
+
+def test_rows_differ_in_what_is_studied_alone(terms: Terms):
+    by_name = {
+        name: {row.name: row.run for row in study.rows(terms) if row.trained}
+        for name, study in BY_NAME.items()
+    }
+    recipe = terms.recipe
+    draws = by_name["draw"]
+    assert {name: run.draw.kind for name, run in draws.items()} == {
+        "uniform": "uniform",
+        "natural": "natural",
+        "weighted": "weighted",
+    }
+    assert all(replace(run, draw=recipe.draw) == recipe for run in draws.values())
+    seen = recipe.epochs * recipe.draw.reassign
+    for run in by_name["reassign"].values():
+        assert run.epochs * run.draw.reassign == pytest.approx(seen)
+    assert len(by_name["reassign"]) < len(reassign.PASSES)  # never longer than the recipe
+    assert by_name["dimensions"]["no PCA"].whitening.kind == "none"
+    assert by_name["depth"]["VGG-16"].network.arch == "vgg16"
+    ks = [run.clustering.k for run in by_name["fig2"].values()]  # type: ignore[union-attr]
+    assert len({*ks}) == len(ks) >= 3
+    supervised = by_name["table1"]["supervised"]
+    assert supervised.labels == "folders"
+    assert supervised.network == recipe.network
+
+
+def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
+    """Fed the paper's own figures as ours, the table must print its shares on both sides."""
+
+    def measured(name: str, theirs: str) -> Measured:
+        judged = {}
+        for place, data in enumerate(terms.data):
+            layers = [
+                {"layer": f"conv{i}", "top1": (value or 0) / 100, "ten_crops_top1": None}
+                for i, value in enumerate(TABLE1[theirs][place], 1)
+            ]
+            judged[data.name] = {"result": {"layers": layers}}
+        return Measured(name, 0, judged)
+
+    names = {"random": "random", "supervised": "ImageNet labels", "DeepCluster": "DeepCluster"}
+    rows = [row for row in table1.rows(terms) if row.name in names]
+    results = Results(tuple(rows), tuple(measured(*pair) for pair in names.items()))
+    shares = [s for s in table1.sections(results, terms) if s.title.startswith("share")]
+    assert [round(value) for value in shares[0].lines[0].ours] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
+    for section in shares:
+        assert section.lines[0].ours == pytest.approx(section.lines[0].paper)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.labelled_images import opened, split
+from deepcluster.runtime.errors import ResumeError
+from deepcluster.studies import stopping
+from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.study import Figured, Row
+from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.workshop import Workshop
+
+# Networks of a minute learn nothing, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
+
+
+@pytest.fixture
+def workshop(terms: Terms, tmp_path: Path) -> Workshop:
+    one = replace(terms, data=terms.data[:1])
+    return Workshop(tmp_path / "study", one, Bench(workers=1))
+
+
+def times_of_parts(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
+
+
+def test_what_is_done_is_not_done_again(workshop: Workshop):
+    recipe = workshop.terms.recipe
+    rows = [Row("random", recipe, trained=False), Row("trained", recipe, every_seed=True)]
+    workshop = replace(workshop, terms=replace(workshop.terms, seeds=(0, 1)))
+    results = workshop.carry_out(rows)
+    assert [(one.row, one.seed) for one in results.measured] == [
+        ("random", 0),
+        ("trained", 0),
+        ("trained", 1),
+    ]
+    before = times_of_parts(workshop.out)
+    (workshop.out / "parts" / "trained-seed1-linear-first.json").unlink()
+    again = workshop.carry_out(rows)
+    after = times_of_parts(workshop.out)
+    assert [name for name in after if after[name] != before[name]] == [
+        "trained-seed1-linear-first.json"
+    ]
+    for one, other in zip(results.measured, again.measured, strict=True):
+        assert one.top1("first") == other.top1("first")
+    assert set(results.top1("trained", "first")) == {f"conv{i}" for i in range(1, 6)}
+    assert results.top1("trained", "first")["conv3"].seeds == 2
+    assert results.top1("not run", "first") == {}
+
+
+def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
+    recipe = workshop.terms.recipe
+    workshop.carry_out([Row("random", recipe, trained=False)])
+    probe = replace(workshop.terms.probe, epochs=2)
+    other = replace(workshop, terms=replace(workshop.terms, probe=probe))
+    with pytest.raises(ResumeError, match=r"probe.epochs: 1 there, 2 now"):
+        other.carry_out([Row("random", recipe, trained=False)])
+
+
+def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: Workshop):
+    terms = replace(workshop.terms, grid=Grid((1e-9, 0.05), (1e-4,), (2,)))
+    workshop = replace(workshop, terms=terms)
+    rows = [
+        Row.tuned("supervised", terms.supervised()),
+        Row.tuned("supervised-rgb", terms.supervised("rgb"), tuned_like="supervised"),
+    ]
+    results = workshop.carry_out(rows)
+    chosen, colours = (row.run for row in results.rows)
+    assert colours == replace(chosen, network=replace(chosen.network, front="rgb"))
+    assert not list((workshop.out / "parts").glob("supervised-rgb-trial*"))
+    trials = json.loads((workshop.out / "trials" / "supervised.json").read_text())
+    assert [trial["settings"] for trial in trials] == [
+        "step 1e-09, decay 0.0001, 2 epochs",
+        "step 0.05, decay 0.0001, 2 epochs",
+    ]
+    best = max(trials, key=lambda trial: trial["held_out_top1"])
+    assert best["settings"] in results.note("supervised")
+    held_out = json.loads((workshop.out / "parts" / "supervised-trial-1-held-out.json").read_text())
+    assert "test" not in json.dumps(held_out["held_out"])
+    with (workshop.out / "trials" / "first-kept.csv").open() as file:
+        listed = {row["path"] for row in csv.DictReader(file)}
+    trial = json.loads(
+        (workshop.out / "parts" / "supervised-trial-1-seed0-training.json").read_text()
+    )
+    assert trial["settings"]["images"].endswith("first-kept.csv")
+    assert len(listed) == 28  # of 32 one of each of the four classes is held out
+    assert not list((workshop.out / "runs").glob("supervised-trial*"))
+
+
+def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):
+    place = terms.data[0].train
+    images = opened(place, 64, "grey", tmp_path / "stores", Bench(workers=1))
+    write_kept_part(tmp_path / "kept.csv", place, images, 0.25, seed=3)
+    kept, held = split(images, 0.25, seed=3)
+    with (tmp_path / "kept.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [Path(row["path"]).relative_to(place).as_posix() for row in rows] == [
+        images.images.names[i] for i in kept
+    ]
+    assert all(Path(row["path"]).parent.name == row["label"] for row in rows)
+    assert len(held) == 8
+
+
+def test_a_growing_run_is_judged_on_its_way_and_never_too_late(workshop: Workshop):
+    rows = stopping.rows(workshop.terms)
+    assert [row.name for row in rows] == ["0 epochs", "1 epochs", "2 epochs"]
+    results = workshop.carry_out(rows)
+    assert [len(one.journal) for one in results.measured] == [0, 1, 2]
+    first, last = (results.of(name)[0].journal for name in ("1 epochs", "2 epochs"))
+    assert first[0] == last[0]  # the same run
+    assert [path.name for path in (workshop.out / "runs").iterdir()] == ["growing-seed0"]
+    for part in (workshop.out / "parts").glob("1-epochs*"):
+        part.unlink()
+    with pytest.raises(ResumeError, match="2 epochs already"):
+        workshop.carry_out(rows)
+
+
+def test_figures_over_seeds():
+    values = [1.0, 2.0, 4.0]
+    figured = Figured.of(values)
+    assert figured.mean == pytest.approx(np.mean(values))
+    assert figured.spread == pytest.approx(np.std(values, ddof=1))
+    assert Figured.of([3.0]) == Figured(3.0, None, 1)

@@ -1,0 +1,106 @@
+"""The verb reproduce, from the words to what it leaves; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import child
+import pytest
+
+from deepcluster.studies.catalogue import STUDIES
+
+
+@pytest.fixture(scope="module")
+def place(textures: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data/train and data/val."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "data").mkdir()
+    textures(40).rename(folder / "data/train")
+    textures(16).rename(folder / "data/val")
+    return folder
+
+
+def test_the_help_lists_the_studies_without_torch():
+    code = (
+        "import sys; from deepcluster.cli import main; main(['reproduce', '--help']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, what in STUDIES.items():
+        assert f"{name:<10} {what}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tabel1 --smoke", "no such study 'tabel1'; did you mean table1?"),
+        ("--smoke", "which study? deepcluster reproduce NAME: table1, fig2"),
+        ("table1", "which images? deepcluster reproduce table1 --data DIR"),
+        ("table1 --data nowhere", "--data nowhere: there is no such folder"),
+        ("table1 --data data/train", "there is no folder train in it"),
+        ("table1 --data data --second data/val", "--data data/val: there is no folder train in it"),
+        ("table1 --smoke --data data", "--smoke has its own images"),
+        ("table1 --data data --preset smal", "no such preset 'smal'"),
+        ("table1 --data data --rows randem", "--rows randem: no such row; did you mean 'random'?"),
+        ("table1 --data data --seeds 1 1", "the same seed twice"),
+        ("table1 --data data --epochs 0", "--epochs 0: use at least 1"),
+        ("table1 --data data --out data/train", "already holds 'kind0', which is not ours"),
+        ("table1 --data data --sedes 1", "no such option --sedes; did you mean --seeds?"),
+        ("uncurated --data data", "uncurated mixes two data sets: give --second DIR"),
+        ("reassign --data data --minutes 1", "give --epochs instead"),
+        ("stopping --data data --minutes 1", "give --epochs"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(place: Path, words: str, said: str, tmp_path: Path):
+    out = [] if "--out" in words else ["--out", str(tmp_path / "out")]
+    code, output = child.run(["reproduce", *words.split(), *out], place)
+    assert code == 2, output
+    assert said in output
+    assert len(output.strip().splitlines()) == 1
+    assert not (tmp_path / "out" / "parts").exists()
+
+
+def test_a_study_from_a_folder_of_images_and_again(place: Path):
+    words = (
+        "reproduce sobel --data data --out out --preset small --k 4 --epochs 1 --seeds 0 1 "
+        "--rows Sobel random-sobel --probe-epochs 1 --device cpu --workers 1"
+    ).split()
+    code, output = child.run(words, place)
+    assert code == 0, output
+    assert "paper" in output
+    data = json.loads((place / "out/data.json").read_text())
+    assert [(one["row"], one["seed"]) for one in data["measured"]] == [
+        ("Sobel", 0),
+        ("Sobel", 1),
+        ("random-sobel", 0),
+    ]
+    assert data["recipe"]["clustering.k"] == 4
+    assert data["command"].startswith("deepcluster reproduce sobel --data data")
+    assert "±" in (place / "out/table.md").read_text()
+    assert not list((place / "out/runs").glob("*/checkpoints"))
+    code, again = child.run(words, place)
+    assert code == 0
+    assert "epoch " not in again
+    assert json.loads((place / "out/data.json").read_text())["measured"] == data["measured"]
+    code, other = child.run(["reproduce", "draw", "--data", "data", "--out", "out"], place)
+    assert code == 2
+    assert "holds the study sobel" in other
+
+
+@pytest.mark.slow
+def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
+    code, output = child.run(["reproduce", "table1", "--smoke"], tmp_path)
+    assert code == 0, output
+    data = json.loads((tmp_path / "reproductions/table1-smoke/data.json").read_text())
+    reached = {
+        one["row"]: {
+            layer["layer"]: layer["top1"] for layer in one["judged"]["pictures"]["result"]["layers"]
+        }
+        for one in data["measured"]
+    }
+    assert reached["DeepCluster"]["conv3"] > reached["random"]["conv3"] + 0.02
