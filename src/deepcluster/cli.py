@@ -30,6 +30,7 @@ VERBS = {
     "diff": "how two runs differ: settings, images, figures, groups",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
+    "report": "write the page of a run anew: its groups, how it learned, what to do next",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -107,6 +108,7 @@ def _carry_out(words: list[str]) -> int:
         "diff": _diff,
         "export": _export,
         "import": _import,
+        "report": _report,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -222,6 +224,12 @@ def _check_run(words: list[str]) -> None:
 
         if not is_picture(words[1]):
             quick_check(words[1])
+
+
+def _report(words: list[str]) -> int:
+    from deepcluster.report_command import report
+
+    return report(words)
 
 
 def _quick_check(words: list[str]) -> None:
