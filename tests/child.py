@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["deepcluster.train_command", "deepcluster.studies.demo"])
+_context.set_forkserver_preload(
+    ["deepcluster.train_command", "deepcluster.studies.demo", "deepcluster.show_command"]
+)
 
 
 def run(

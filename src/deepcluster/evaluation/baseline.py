@@ -7,24 +7,18 @@ measure.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
-from deepcluster.features.moments import Moments
-from deepcluster.features.whiten import fitted
-from deepcluster.images.crops import normalize
+from deepcluster.features.sampled import whitened_rows
 from deepcluster.images.loader import Images
-from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import HealthWarning
 from deepcluster.runtime.seeds import generator
-from deepcluster.runtime.world import World
 
 MOST = 1_000
 _BATCH = 128
@@ -62,12 +56,12 @@ class Sample:
         crops = (
             pixels for pixels, _ in self.images.drawn(parts, twice, self.seed, _EPOCH, self.workers)
         )
-        rows = _whitened(view, crops, dimensions, device, advance)
+        rows = whitened_rows(view, crops, dimensions, device, advance)
         found["crops"] = neighbour_agreement(rows, torch.from_numpy(draws // 2))
         if self.images.labels is not None:
             classes = torch.from_numpy(self.images.labels[self.ids])
             whole = self.images.seen(self.ids, _BATCH, self.workers)
-            rows = _whitened(view, whole, dimensions, device, advance)
+            rows = whitened_rows(view, whole, dimensions, device, advance)
             found["folders"] = neighbour_agreement(rows, classes)
         return found
 
@@ -105,33 +99,3 @@ def compared(
             if name in untrained and name in trained
         ],
     }
-
-
-def _whitened(
-    view: nn.Module,
-    batches: Iterator[Tensor],
-    dimensions: int,
-    device: torch.device,
-    advance: Callable[[int], None],
-) -> Tensor:
-    was_training = view.training
-    view.eval()
-    blocks = []
-    try:
-        with torch.no_grad():
-            for pixels in batches:
-                blocks.append(view(normalize(pixels.to(device))).float())
-                advance(len(pixels))
-                interruption.raise_if_asked()
-    finally:
-        view.train(was_training)
-    rows = torch.nan_to_num(torch.cat(blocks))
-    if len(rows) < rows.shape[1]:  # fewer rows span fewer dimensions: the same points, sooner
-        centred = rows - rows.mean(dim=0)
-        rows = centred @ torch.linalg.qr(centred.T).Q
-    moments = Moments(rows.shape[1], rows.device)
-    moments.add(rows)
-    with warnings.catch_warnings():  # fewer images than the run has bear fewer dimensions
-        warnings.simplefilter("ignore", HealthWarning)
-        pca = fitted(moments, dimensions, World(device=device))
-    return pca(rows).cpu()
