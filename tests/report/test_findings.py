@@ -120,3 +120,13 @@ def test_the_commands_are_filled_in_and_quoted(generated: Callable[..., RunFolde
     assert f"deepcluster train {images} --epochs 6 --out {quoted}" in commands
     assert f"deepcluster report {quoted}" in commands
     assert f"deepcluster train {images} --k 6 --fresh" in commands
+
+
+def test_settings_that_cannot_be_named_again_are_not_continued(
+    generated: Callable[..., RunFolder],
+):
+    record = RunRecord.read(generated(30, 3))
+    record.settings["asked"] = []
+    commands = [command for _, command in ways_on(record)]
+    assert "deepcluster train '/photos & <b>more</b>' --epochs 6 --fresh" in commands
+    assert not any("--out" in command for command in commands if " train " in command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from deepcluster.report.run_record import RunRecord
@@ -154,18 +153,17 @@ def ways_on(record: RunRecord) -> list[tuple[str, str]]:
     epochs = effective.get("epochs", len(record.journal)) or 1
     k = effective.get("clustering.k")
     words = [str(word) for word in record.settings.get("asked", [])]
-    asked = shlex.join(words) if words else f"{images} --out {run}"
     ways = []
-    if not record.finished:
-        ways.append(("Continue where the run stopped", f"deepcluster train {asked}"))
-    else:
+    # Without words (the demo, the estimator) the settings cannot be named again.
+    if words and not record.finished:
+        ways.append(("Continue where the run stopped", f"deepcluster train {shlex.join(words)}"))
+    if record.finished:
         longer = shlex.join([*_without(words, "--epochs", "--out"), "--epochs", str(2 * epochs)])
-        longer = longer if words else f"{images} --epochs {2 * epochs}"
-        constant = effective.get("training.schedule", "constant") == "constant"
-        if constant:
-            longer += f" --out {run}"
-        title = "Train on, twice as long" if constant else "Train anew, twice as long"
-        ways.append((title, f"deepcluster train {longer}"))
+        if words and effective.get("training.schedule", "constant") == "constant":
+            ways.append(("Train on, twice as long", f"deepcluster train {longer} --out {run}"))
+        else:
+            anew = longer if words else f"{images} --epochs {2 * epochs}"
+            ways.append(("Train anew, twice as long", f"deepcluster train {anew} --fresh"))
     if isinstance(k, int):
         fewer = max(2, k // 2)
         ways.append(("Fewer, larger groups", f"deepcluster train {images} --k {fewer} --fresh"))
@@ -173,18 +171,17 @@ def ways_on(record: RunRecord) -> list[tuple[str, str]]:
     if record.finished and record.classes is not None:
         ways.append(("Groups beside your folders", f"deepcluster evaluate {run} agreement"))
     if record.finished:
-        ways.append(
+        ways += [
             (
-                "What each filter of a layer likes best",
-                f"deepcluster show {run} top --layer conv3 --out {_beside(record, 'top')}",
-            )
-        )
+                "Copies of one picture, as a sheet",
+                f"deepcluster duplicates {run} --sheet copies.png",
+            ),
+            ("What belongs nowhere", f"deepcluster outliers {run} --sheet odd.png"),
+            ("Features of other images", f"deepcluster embed {run} IMAGES --out features.parquet"),
+            ("What each filter wants to see", f"deepcluster show {run} ascent"),
+        ]
     ways.append(("This page again", f"deepcluster report {run}"))
     return ways
-
-
-def _beside(record: RunRecord, name: str) -> str:
-    return shlex.quote(str(Path(str(record.folder.path) + "-figures") / name))
 
 
 def _without(words: list[str], *flags: str) -> list[str]:
