@@ -35,15 +35,15 @@ def hostile() -> list[str]:
 def generated(tmp_path: Path) -> Callable[..., RunFolder]:
     """A finished run of made-up rows, as train would have left it."""
 
-    def make(count: int, k: int, epochs: int = 3, name: str = "made up") -> RunFolder:
-        folder = RunFolder(tmp_path / name)
+    def make(count: int, k: int, epochs: int = 3, inside: str = "photos of summer") -> RunFolder:
+        folder = RunFolder(tmp_path / "made up")
         randomness = np.random.default_rng(0)
         labels = randomness.integers(0, k, count)
         centres = randomness.normal(size=(k, 8))
         rows = centres[labels] + 0.3 * randomness.normal(size=(count, 8))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         distances = np.linalg.norm(rows - centres[labels], axis=1).astype(np.float32)
-        names = [f"photos of summer/{number:07d}.jpg" for number in range(count)]
+        names = [f"{inside}/{number:07d}.jpg" for number in range(count)]
         names[: len(HOSTILE)] = HOSTILE
         effective = {
             "network.arch": "alexnet",

@@ -160,12 +160,13 @@ def test_a_folder_whose_name_is_no_text(generated: Callable[..., RunFolder]):
 
 
 def test_a_hundred_thousand_rows_stay_small(generated: Callable[..., RunFolder]):
-    page = write_report(generated(100_000, 1_000, epochs=2))
+    page = write_report(generated(100_000, 1_000, epochs=2, inside="a long name " * 20))
     files = [file for file in page.parent.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 50e6
     found = parsed(page)
     text = "".join(found.text)
     assert "This page is a sample: pictures of 4,000 of 100,000 images, 500 of 1,000 groups" in text
+    assert "of 100,000 names can be searched here" in text
     assert len(list(page.parent.glob("groups/*.html"))) == 500
     parsed(next(page.parent.glob("groups/*.html")))
 

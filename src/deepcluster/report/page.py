@@ -26,8 +26,8 @@ from deepcluster.report.selection import Selection, select, spread
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 _TYPICAL, _EDGE = 6, 2  # pictures of a card
-_LISTED = 60_000  # rows of all group pages together
-_NAMES_BYTES = 8_000_000  # of the names that can be searched for
+_LISTED_BYTES = 4_000_000  # of the names on all group pages together
+_NAMES_BYTES = 5_000_000  # of the names that can be searched for
 _LEFT_OUT = 500
 _SUGGESTED = 24
 
@@ -101,7 +101,8 @@ def _write_pages(
     _save(aside / "index.html", page)
     (aside / "groups").mkdir()
     template = pages.get_template("group.html")
-    quota = max(12, _LISTED // max(1, len(groups)))
+    length = 40 + sum(map(len, names)) // max(1, len(names))  # of a line, about
+    quota = max(12, _LISTED_BYTES // length // max(1, len(groups)))
     for place, group in enumerate(groups):
         members = group.members[spread(len(group.members), quota)]
         with_picture = [number for number in members.tolist() if number in pictures]
