@@ -13,7 +13,12 @@ import pyarrow.parquet as pq
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["deepcluster.train_command", "deepcluster.reproduce_command", "deepcluster.studies.demo"]
+    [
+        "deepcluster.train_command",
+        "deepcluster.reproduce_command",
+        "deepcluster.studies.demo",
+        "deepcluster.show_command",
+    ]
 )
 
 

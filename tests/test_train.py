@@ -106,7 +106,8 @@ def test_the_saved_map_reproduces_the_features_from_the_saved_network(run: Path)
 
 def test_nothing_in_the_run_folder_is_a_pickle(run: Path):
     kinds = {path.suffix for path in run.rglob("*") if path.is_file()}
-    assert kinds <= {".json", ".jsonl", ".parquet", ".npy", ".safetensors", ".u8", ".md", ""}
+    data = {".json", ".jsonl", ".parquet", ".npy", ".safetensors", ".u8", ".md", ""}
+    assert kinds <= {*data, ".html", ".css", ".js", ".jpg", ".png"}
     for path in run.rglob("*.npy"):
         np.load(path, allow_pickle=False)
 
@@ -198,3 +199,23 @@ def test_other_kinds_of_run(flags: str, textures: Callable[[int], Path], tmp_pat
     code, output = child.run(["train", str(images), *words], tmp_path)
     assert code == 0, output
     assert (tmp_path / "run/closing.json").exists()
+
+
+def test_a_page_is_left_that_says_what_came_of_it(run: Path):
+    page = (run / "report/index.html").read_text()
+    assert "<dd>300</dd><dt>images</dt>" in page
+    assert "The nearest of all crops is the other crop of the same image" in page
+    assert 'src="figures/filters.png"' in page
+    assert "What filters of conv5 like best" in page
+    thumbnails = sorted((run / "thumbnails").iterdir())
+    assert len(thumbnails) == 300
+    assert len(list((run / "report/thumbnails").iterdir())) == 300
+    with Image.open(run / "thumbnails/7.jpg") as thumbnail:
+        assert thumbnail.mode in ("RGB", "L")
+        assert max(thumbnail.size) <= 96
+    baseline = json.loads((run / "baseline.json").read_text())
+    assert baseline["images"] == 300
+    (crops,) = baseline["comparisons"]
+    assert crops["name"] == "crops"
+    assert 0 <= crops["untrained"] <= 1
+    assert crops["chance"] == pytest.approx(1 / 599)

@@ -31,6 +31,8 @@ VERBS = {
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
     "reproduce": "one table or figure of the paper, paper beside ours",
+    "report": "write the page of a run anew: its groups, how it learned, what to do next",
+    "show": "one picture of a run: filters, sizes, curves, clusters, neighbours, top, ascent",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -120,6 +122,8 @@ def _carry_out(words: list[str]) -> int:
         "export": _export,
         "import": _import,
         "reproduce": _reproduce,
+        "report": _report,
+        "show": _show,
         "demo": _demo,
     }
     return carry_out[verb](rest)
@@ -252,6 +256,22 @@ def _reproduce(words: list[str]) -> int:
     from deepcluster.reproduce_command import reproduce
 
     return reproduce(words)
+
+
+def _report(words: list[str]) -> int:
+    from deepcluster.report_command import report
+
+    return report(words)
+
+
+def _show(words: list[str]) -> int:
+    if words and not words[0].startswith("-"):
+        from deepcluster.evaluation.subject import begun_run
+
+        begun_run(words[0], "show")
+    from deepcluster.show_command import show
+
+    return show(words)
 
 
 def _quick_check(words: list[str]) -> None:

@@ -20,6 +20,7 @@ from safetensors.torch import save as tensors_as_bytes
 from deepcluster.clusters import Clusters
 from deepcluster.exchange.model_card import model_card
 from deepcluster.features import Features
+from deepcluster.keepsakes import keep_for_the_page, write_page
 from deepcluster.loop import Sitting, group, look
 from deepcluster.runtime import faults
 from deepcluster.training.record import about_clusters
@@ -46,6 +47,8 @@ def closing_pass(sitting: Sitting) -> Clusters:
     sitting.course.settle()  # a finished run can be given more epochs
     if sitting.world.leads:
         _write(sitting, features, clusters, every_row)
+    keep_for_the_page(sitting, clusters)
+    if sitting.world.leads:
         record |= {
             "epochs": epoch,
             "epochs_asked": sitting.run.epochs,
@@ -58,6 +61,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
         # Last of all: its presence says that the run is finished.
         sitting.course.folder.write("closing.json", json.dumps(record, indent=2) + "\n")
         shutil.rmtree(sitting.course.folder.scratch, ignore_errors=True)
+        write_page(sitting)
     sitting.world.wait()
     return clusters
 

@@ -172,7 +172,7 @@ class RunFolder:
     def journal(self) -> list[dict[str, Any]]:
         """The journal's lines; one that was cut short by a crash is left out."""
         try:
-            text = (self.path / "journal.jsonl").read_text()
+            text = (self.path / "journal.jsonl").read_text(errors="replace")
         except FileNotFoundError:
             return []
         entries = []

@@ -7,6 +7,7 @@ with it, is from the same picture, for the trained network beside the untrained 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from deepcluster.images.loader import Images
 from deepcluster.images.pictures import overlapping, read_boxes, write_demo_images
 from deepcluster.networks import Network
 from deepcluster.presets import small
+from deepcluster.report import write_report
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.run_folder import RunFolder
@@ -124,3 +126,19 @@ def _compare(run: Run, folder: RunFolder, pictures: Path, world: World, display:
         ("groups agree with the pictures (NMI)", f"{before.nmi:.3f}", f"{after.nmi:.3f}"),
     ):
         display.say(f"{what:<62}{untrained:>11}{trained:>9}")
+    _put_on_the_page(folder, before.agreement, after.agreement)
+
+
+def _put_on_the_page(folder: RunFolder, untrained: float, trained: float) -> None:
+    """Show the same figures on the page: crops that overlap are neighbours by nature."""
+    try:
+        known = json.loads((folder.path / "baseline.json").read_text())
+    except (OSError, ValueError):
+        return  # the run is older than pages are
+    chance = next((e["chance"] for e in known["comparisons"] if e["name"] != "crops"), 0.0)
+    known["comparisons"] = [
+        {"name": "pictures", "untrained": untrained, "trained": trained, "chance": chance},
+        *(entry for entry in known["comparisons"] if entry["name"] == "crops"),
+    ]
+    folder.write("baseline.json", json.dumps(known, indent=2) + "\n")
+    write_report(folder)

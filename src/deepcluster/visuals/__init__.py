@@ -1,0 +1,1 @@
+"""Network or run -> pictures."""

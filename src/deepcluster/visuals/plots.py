@@ -1,0 +1,61 @@
+"""Curves and sizes of runs, drawn by matplotlib without a screen."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+
+def curves(journal: Sequence[Mapping[str, Any]]) -> bytes:
+    """PNG: loss beside ln k, agreement (NMI) with folders and last epoch, seconds per phase."""
+    epochs = [entry["epoch"] + 1 for entry in journal]
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    loss, agreement, seconds = figure.subplots(1, 3)
+    loss.plot(epochs, _column(journal, "loss"), label="loss")
+    loss.plot(epochs, _column(journal, "ln_k"), "--", color="grey", label="guessing, ln k")
+    agreement.plot(epochs, _column(journal, "nmi_last"), label="with the epoch before")
+    if not np.isnan(with_folders := _column(journal, "nmi_labels")).all():
+        agreement.plot(epochs, with_folders, label="with the folders")
+    for phase in ("look", "group", "learn"):
+        spent = [entry.get("seconds", {}).get(phase, math.nan) for entry in journal]
+        seconds.plot(epochs, spent, label=phase)
+    for axes, title in ((loss, "loss"), (agreement, "NMI of the groups"), (seconds, "seconds")):
+        axes.set(title=title, xlabel="epoch")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    agreement.set_ylim(0, 1)
+    return png(figure)
+
+
+def sizes(of_runs: Mapping[str, NDArray[np.int64]]) -> bytes:
+    """PNG: the sizes of the groups of one or more runs, the largest first."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, counts in of_runs.items():
+        falling = np.sort(counts[counts > 0])[::-1]
+        axes.plot(np.arange(1, len(falling) + 1), falling, label=name, drawstyle="steps-mid")
+    positive = np.concatenate([counts[counts > 0] for counts in of_runs.values()])
+    scale = "log" if positive.max() > 50 * positive.min() else "linear"
+    axes.set(xlabel="groups, the largest first", ylabel="images", yscale=scale)
+    axes.set_ylim(bottom=0 if scale == "linear" else None)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return png(figure)
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a file; the same every time, since no date goes into it."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150, metadata={"Software": None})
+    return content.getvalue()
+
+
+def _column(journal: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
+    values = (entry.get(name) for entry in journal)
+    return np.array([math.nan if value is None else value for value in values], dtype=float)

@@ -1,0 +1,128 @@
+"""Small copies of images: a bounded number of them, JPEG, named by the image's number."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from deepcluster.images.decode import Unusable, read
+from deepcluster.images.index import Index
+from deepcluster.images.loader import Images
+from deepcluster.images.shards import Shards
+from deepcluster.images.source import is_store, source_of
+from deepcluster.images.threads import in_order
+from deepcluster.runtime.errors import DeepClusterError
+from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
+
+SIDE = 96
+_QUALITY = 80
+_MOST_IN_SHARDS = 200_000  # of more, to find one means to read the headers of all
+
+
+def colours_of(place: Path, index: Index) -> Callable[[int], Image.Image | None]:
+    """The function that gives an image in colours from its file, or None where it cannot.
+
+    A grey store is enough to learn from Sobel's edges, and not enough for a person.
+    """
+    source = None if is_store(place) else source_of(place)
+    if source is None or (isinstance(source, Shards) and len(index) > _MOST_IN_SHARDS):
+        return lambda number: None
+    paths = index.paths
+
+    def picture(number: int) -> Image.Image | None:
+        try:
+            return read(paths[number], source)
+        except (Unusable, DeepClusterError):
+            return None
+
+    return picture
+
+
+def write_thumbnails(
+    folder: RunFolder,
+    images: Images,
+    ids: Sequence[int],
+    workers: int,
+    in_colours: Callable[[int], Image.Image | None] = lambda number: None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> int:
+    """Keep thumbnails of these images and of no others; gives how many were made.
+
+    Args:
+        folder: The run's; they are kept under thumbnails/.
+        images: The run's images.
+        ids: Which of them.
+        workers: How many threads make them.
+        in_colours: Asked first, where the images themselves are grey.
+        advance: Told of every image that is done.
+    """
+    target = folder.path / "thumbnails"
+    with storage_errors_named(target):
+        target.mkdir(parents=True, exist_ok=True)
+        wanted = {f"{number}.jpg": number for number in ids}
+        for file in target.glob("*.jpg"):
+            if wanted.pop(file.name, None) is None:
+                file.unlink()
+    advance(len(ids) - len(wanted))
+
+    def made(number: int) -> tuple[int, bytes | None]:
+        picture = in_colours(number) if images.channels == 1 else None
+        try:
+            return number, small_jpeg(picture or images.picture(number))
+        except DeepClusterError:  # the file has vanished since: a grey tile on the page
+            return number, None
+
+    count = 0
+    with (
+        storage_errors_named(target),
+        closing(in_order(made, wanted.values(), workers)) as thumbnails,
+    ):
+        for number, content in thumbnails:
+            if content is not None:
+                aside = target / f".{number}.writing"
+                aside.write_bytes(content)
+                aside.replace(target / f"{number}.jpg")
+                count += 1
+            advance(1)
+    return count
+
+
+def small_jpeg(picture: Image.Image) -> bytes:
+    """The centred square of a picture, small; smaller pictures are not enlarged."""
+    square = centred_square(picture, SIDE)
+    content = io.BytesIO()
+    square.save(content, "JPEG", quality=_QUALITY, optimize=True)
+    return content.getvalue()
+
+
+def centred_square(picture: Image.Image, side: int) -> Image.Image:
+    """The largest square in the middle, at most `side` pixels wide; cut before it is resized."""
+    width, height = picture.size
+    short = min(width, height)
+    left, top = (width - short) // 2, (height - short) // 2
+    box = (left, top, left + short, top + short)
+    if picture.mode not in ("L", "RGB"):
+        picture = picture.convert("RGB")
+    if short <= side:
+        return picture.crop(box)
+    return picture.resize((side, side), Image.Resampling.BOX, box=box, reducing_gap=3.0)
+
+
+def sheet(
+    rows: Sequence[Sequence[Image.Image | None]], side: int = SIDE, gap: int = 4
+) -> Image.Image:
+    """Pictures in rows on white; a grey square stands for one that is not there."""
+    across = max((len(row) for row in rows), default=1)
+    size = (across * (side + gap) + gap, len(rows) * (side + gap) + gap)
+    whole = Image.new("RGB", size, "white")
+    grey = Image.fromarray(np.full((side, side), 200, np.uint8))
+    for down, row in enumerate(rows):
+        for place, picture in enumerate(row):
+            one = grey if picture is None else centred_square(picture, side).resize((side, side))
+            whole.paste(one, (gap + place * (side + gap), gap + down * (side + gap)))
+    return whole

@@ -1,0 +1,132 @@
+"""What the page says, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+from deepcluster.report.changes import _compared, _togetherness
+from deepcluster.report.groups import described
+from deepcluster.report.run_record import RunRecord
+from deepcluster.report.selection import select, spread
+from deepcluster.report.verdict import comparisons, health, ways_on
+from deepcluster.runtime.run_folder import RunFolder
+
+
+def test_all_are_shown_where_they_fit():
+    chosen = select(np.array([0, 1, 1, -1]), np.zeros(4, np.float32))
+    assert chosen.images.tolist() == [0, 1, 2, 3]
+    assert chosen.groups.tolist() == [0, 1]
+    assert chosen.all_images
+
+
+def test_of_many_the_central_the_marginal_and_some_between():
+    labels = np.repeat([0, 1], [100, 4])
+    distances = np.r_[np.arange(100)[::-1], np.arange(4)].astype(np.float32)
+    chosen = select(labels, distances, most_images=16)
+    large = distances[chosen.images[chosen.images < 100]]
+    assert sorted(large)[:4] == [0, 1, 2, 3]
+    assert sorted(large)[-2:] == [98, 99]
+    assert len(large) == 8
+    assert chosen.images[-4:].tolist() == [100, 101, 102, 103]
+
+
+def test_of_many_groups_tight_and_loose_ones():
+    labels = np.repeat(np.arange(50), 4)
+    distances = np.repeat(np.arange(50)[::-1], 4).astype(np.float32)
+    chosen = select(labels, distances, most_images=20, most_groups=5)
+    assert chosen.groups.tolist() == [0, 12, 24, 37, 49] or len(chosen.groups) == 5
+    assert {0, 49} <= {*chosen.groups.tolist()}  # the loosest and the tightest
+    assert len(chosen.images) <= 20
+
+
+def test_a_spread_is_within_its_quota():
+    for count in range(40):
+        for quota in range(1, 12):
+            places = spread(count, quota)
+            assert len(places) <= quota
+            assert len(places) == min(count, quota)
+            assert all(0 <= place < count for place in places)
+
+
+def test_copies_outliers_and_tightness(generated: Callable[..., RunFolder]):
+    folder = generated(90, 3)
+    rows = np.load(folder.path / "features.npy")
+    record = RunRecord.read(folder)
+    first = np.flatnonzero(record.labels == 0)
+    rows[first[1]] = rows[first[0]]
+    np.save(folder.path / "features.npy", rows)
+    record.distances[:] = 0.5
+    record.distances[first[5]] = 0.9
+    groups = {g.number: g for g in described(record, select(record.labels, record.distances))}
+    assert (int(first[0]), int(first[1])) in groups[0].near_duplicates
+    different = Image.fromarray(np.tile(np.arange(0, 96, dtype=np.uint8), (96, 1)))
+    different.save(folder.path / f"thumbnails/{first[1]}.jpg")
+    again = described(record, select(record.labels, record.distances))
+    pairs = next(g.near_duplicates for g in again if g.number == 0)
+    assert (int(first[0]), int(first[1])) not in pairs  # the pictures do not confirm it
+    (folder.path / f"thumbnails/{first[1]}.jpg").unlink()
+    again = described(record, select(record.labels, record.distances))
+    pairs = next(g.near_duplicates for g in again if g.number == 0)
+    assert (int(first[0]), int(first[1])) in pairs  # there is nothing to confirm it by
+    assert groups[0].outliers == [first[5]]
+    assert groups[1].outliers == []
+    wide = rows.astype(np.float32)
+    spread_of_all = ((wide - wide.mean(axis=0)) ** 2).sum(axis=1).mean()
+    assert groups[1].tightness is not None
+    assert abs(groups[1].tightness - (1 - 0.25 / spread_of_all)) < 1e-3
+
+
+def test_stayed_split_and_merged():
+    before = np.array([0] * 10 + [1] * 10 + [2] * 5 + [3] * 5)
+    now = np.array([7] * 10 + [8] * 5 + [9] * 5 + [6] * 10)
+    rows = np.arange(30)
+    step = _compared(before, now, rows, np.ones(30, bool))
+    assert (step["stayed"], step["split"], step["merged"]) == (1, 1, 1)
+    assert step["splits"] == [[[10, 11, 12, 13], [15, 16, 17, 18]]]
+    assert step["mergers"] == [[[20, 21, 22, 23], [25, 26, 27, 28]]]
+    assert _togetherness(before, now, np.array([6, 7, 8])) == [0.5, 1.0, 1.0]
+
+
+def test_the_light(generated: Callable[..., RunFolder]):
+    record = RunRecord.read(generated(30, 3))
+    assert health(record).level == "good"
+    record.journal[-1]["warnings"] = ["one-cluster-dominates"]
+    assert health(record).level == "bad"
+    record.journal[-1]["warnings"] = []
+    record.journal[0]["warnings"] = ["head-is-guessing"]
+    assert health(record).level == "watch"
+    record.journal[0]["warnings"] = []
+    record.journal[-1]["loss"] = 3.2
+    assert health(record).level == "watch"
+
+
+def test_better_means_more_than_chance_would_make(generated: Callable[..., RunFolder]):
+    record = RunRecord.read(generated(30, 3))
+    assert record.baseline is not None
+    entry = record.baseline["comparisons"][0]
+    for trained, level in ((0.4, "good"), (0.11, "watch"), (0.02, "bad")):
+        entry["trained"] = trained
+        assert [one.level for one in comparisons(record)] == [level]
+
+
+def test_the_commands_are_filled_in_and_quoted(generated: Callable[..., RunFolder]):
+    folder = generated(30, 3)
+    commands = [command for _, command in ways_on(RunRecord.read(folder))]
+    quoted = f"'{folder.path}'"
+    images = "'/photos & <b>more</b>'"
+    assert f"deepcluster train {images} --epochs 6 --out {quoted}" in commands
+    assert f"deepcluster report {quoted}" in commands
+    assert f"deepcluster train {images} --k 6 --fresh" in commands
+
+
+def test_settings_that_cannot_be_named_again_are_not_continued(
+    generated: Callable[..., RunFolder],
+):
+    record = RunRecord.read(generated(30, 3))
+    record.settings["asked"] = []
+    commands = [command for _, command in ways_on(record)]
+    assert "deepcluster train '/photos & <b>more</b>' --epochs 6 --fresh" in commands
+    assert not any("--out" in command for command in commands if " train " in command)
