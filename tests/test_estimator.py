@@ -133,3 +133,20 @@ def test_bad_input(images: Path, pixels: np.ndarray):
         DeepCluster(**SETTINGS).fit(pixels[:0])
     with pytest.raises(UsageError, match="k 99 but only 24"):
         DeepCluster(**{**SETTINGS, "k": 99}).fit(images)
+
+
+def test_an_image_that_cannot_be_read_is_named_and_not_left_out_in_silence(tmp_path):
+    pictures = []
+    for number in range(6):
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(np.full((40, 40, 3), 40 * number, np.uint8)).save(path)
+        pictures.append(str(path))
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"1 of 7 images cannot be used .*bad\.png"):
+        DeepCluster(k=2, epochs=1, verbose=False).fit([*pictures, str(tmp_path / "bad.png")])
+
+
+@pytest.mark.parametrize("settings", [{"k": "ten"}, {"k": 4, "preset": "small-pic"}])
+def test_a_k_that_makes_no_sense(tmp_path, settings):
+    with pytest.raises(UsageError, match="k = "):
+        DeepCluster(**settings, epochs=1, verbose=False).fit(np.zeros((8, 40, 40), np.uint8))

@@ -28,6 +28,7 @@ from deepcluster.collection.model import load
 from deepcluster.collection.run_images import RunImages
 from deepcluster.collection.sight import refuse_any_unusable, sight_of
 from deepcluster.features import Whitening
+from deepcluster.images.folder import encoded
 from deepcluster.images.given import opened
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
@@ -36,7 +37,7 @@ from deepcluster.intake import colour_for
 from deepcluster.presets import PRESETS, automatic
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
-from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import joined
 from deepcluster.session import Asked, train
@@ -172,7 +173,15 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
         else:
             raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
         clustering = run.clustering
-        if isinstance(clustering, KMeans):
+        if not isinstance(clustering, KMeans):
+            if self.k != "auto":
+                raise UsageError(
+                    f"k = {self.k!r}: power iteration finds the number of groups itself; "
+                    'leave k at "auto"'
+                )
+        else:
+            if self.k != "auto" and not isinstance(self.k, int | np.integer):
+                raise UsageError(f'k = {self.k!r}: use a whole number, or "auto"')
             if self.k != "auto":
                 run = replace(run, clustering=replace(clustering, k=self.k))
                 reasons.pop("clustering.k", None)
@@ -202,7 +211,14 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
         assert not isinstance(source, Store)  # that is a path
         source.refuse_without_images()
         run, _ = self._settle(len(source.find()), gpu=False)
-        pack(source, place, colour_for(run), Pixels(), run.speed.threads)
+        store = pack(source, place, colour_for(run), Pixels(), run.speed.threads)
+        index = store.index
+        if left_out := index.unusable:  # rows would no longer be images
+            first, reason = left_out[0]
+            raise DataError(
+                f"{len(left_out)} of {len(left_out) + len(index.paths)} images cannot be used "
+                f"(the first is {encoded(first)}: {reason}); leave them out"
+            )
         return place
 
     def _fitted(self, folder: RunFolder) -> Self:

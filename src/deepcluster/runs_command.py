@@ -106,7 +106,7 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         " ".join(str(effective[f"network.{what}"]) for what in ("arch", "front", "input_size")),
         f"{closing.get('clusters', last.get('clusters', effective.get('clustering.k', '')))}",
         str(closing["epochs"]) if state == "imported" else f"{len(journal)}/{effective['epochs']}",
-        f"{last['loss']:.3f}" if last else "",
+        f"{last['loss']:.3f}" if "loss" in last else "",
         f"{nmi:.3f}" if nmi is not None else "",
         state,
     )
@@ -134,7 +134,9 @@ def _figures(one: RunFolder, other: RunFolder) -> list[str]:
     both: list[tuple[str, Any, Any]] = [
         (name, one.closing.get(name), other.closing.get(name)) for name in names
     ]
-    losses = [journal[-1]["loss"] if (journal := run.journal()) else None for run in (one, other)]
+    losses = [
+        journal[-1].get("loss") if (journal := run.journal()) else None for run in (one, other)
+    ]
     both.append(("last training loss", losses[0], losses[1]))
     return lines + [f"  {name}: {_number(a)} | {_number(b)}" for name, a, b in both]
 

@@ -130,6 +130,7 @@ def _by(
     numbers: NDArray[np.int64],
     values: NDArray[np.str_],
 ) -> Spread:
+    from sklearn.base import clone
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     rarest = min(Counter(values.tolist()).values())
@@ -137,14 +138,14 @@ def _by(
     accuracy = None
     if folds >= 2:
         # A fold leaves fewer labels than neighbours where there are very few.
+        tested = clone(way)
         if name == "neighbours":
-            way.set_params(
-                n_neighbors=max(1, min(NEIGHBOURS, len(numbers) * (folds - 1) // folds - 1))
-            )
+            left = len(numbers) * (folds - 1) // folds - 1
+            tested.set_params(n_neighbors=max(1, min(NEIGHBOURS, left)))
         split = StratifiedKFold(folds, shuffle=True, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few labels: a probe may not have converged
-            guessed = cross_val_predict(way, rows[numbers], values, cv=split)
+            guessed = cross_val_predict(tested, rows[numbers], values, cv=split)
         accuracy = float((guessed == values).mean())
     way.fit(rows[numbers], values)
     shares = way.predict_proba(rows)

@@ -102,6 +102,8 @@ class Model:
             batch: How many images at a time; the features do not depend on it.
             workers: How many threads decode; one for each core if not given.
         """
+        if batch < 1 or (workers is not None and workers < 1):
+            raise UsageError(f"batch = {batch}, workers = {workers}: at least 1 is needed")
         wanted = Wanted(layer, whiten, normalize)
         self.refuse(wanted)
         sight = sight_of(opened(images), self.preprocessing, self.device)

@@ -86,11 +86,16 @@ class RunFolder:
             settings: dict[str, Any] = json.loads((self.path / "settings.json").read_text())
         except (OSError, ValueError) as error:
             raise ResumeError(
-                f"{self.path}/settings.json cannot be read ({error}); choose another --out"
+                f"{self.path}/settings.json cannot be read ({error}); put it back"
             ) from error
         if not isinstance(settings, dict) or not {"format", "effective", "data"} <= {*settings}:
             raise ResumeError(
-                f"{self.path}/settings.json is not that of a run; choose another --out"
+                f"{self.path}/settings.json is not that of a run; choose another folder"
+            )
+        if not isinstance(settings["format"], int) or settings["format"] < 1:
+            raise ResumeError(
+                f"{self.path}/settings.json has the format {settings['format']!r}, which no "
+                "version of deepcluster writes; put the run's own file back"
             )
         if settings["format"] > FORMAT:
             raise ResumeError(
