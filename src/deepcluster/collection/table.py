@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.progress_lines import on_disk, whole_lines
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 _SECONDS = 2.0  # between two lines of progress, which wait for the disk
@@ -75,10 +76,10 @@ class ImageTable:
         if not self._waiting:
             return
         with storage_errors_named(self.partial):
-            _sync(self._vectors)
+            on_disk(self._vectors)
             line = {"key": self._key, "rows": self._waiting}
             self._progress.write(json.dumps(line).encode() + b"\n")
-            _sync(self._progress)
+            on_disk(self._progress)
         self._waiting = []
         self._synced_at = time.monotonic()
 
@@ -120,7 +121,7 @@ class ImageTable:
         length = 0
         vectors = self.partial / "vectors.f32"
         there = vectors.stat().st_size if vectors.exists() else 0
-        for line, end in _whole_lines(self.partial / "rows.jsonl"):
+        for line, end in whole_lines(self.partial / "rows.jsonl"):
             rows = line["rows"]
             if line["key"] != self._key or self.done + len(rows) > total:
                 break
@@ -140,7 +141,7 @@ class ImageTable:
         return path.open("ab")
 
     def _rows(self) -> Iterator[Row]:
-        for line, _ in _whole_lines(self.partial / "rows.jsonl"):
+        for line, _ in whole_lines(self.partial / "rows.jsonl"):
             yield from line["rows"]
 
     def _parts(self) -> Iterator[tuple[list[Row], NDArray[np.float32]]]:
@@ -231,24 +232,3 @@ def _write_csv(path: Path, names: list[str], rows: Iterable[Iterable[object]]) -
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)
-
-
-def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """The lines of progress that were written to the end, and where each ends."""
-    if not path.exists():
-        return
-    length = 0
-    with path.open("rb") as file:
-        for text in file:
-            length += len(text)
-            if not text.endswith(b"\n"):
-                return
-            try:
-                yield json.loads(text), length
-            except ValueError:
-                return
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

@@ -29,6 +29,7 @@ from deepcluster.images.store import MANIFEST, Contents, Store
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import DataError, ResumeError
+from deepcluster.runtime.progress_lines import on_disk, whole_lines
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 _PROGRESS = "progress.jsonl"
@@ -138,7 +139,7 @@ class _Writer:
                 checksum = zlib.crc32(pixels.data, checksum)
                 layout.append((end, pixels.shape[0], pixels.shape[1]))
                 end += pixels.nbytes
-        _sync(self._pixels)
+        on_disk(self._pixels)
         faults.point("pack.block")
         line = {
             "settings": self._settings,
@@ -148,7 +149,7 @@ class _Writer:
             "rows": [row for row, _ in block],
         }
         self._progress.write(json.dumps(line).encode() + b"\n")
-        _sync(self._progress)
+        on_disk(self._progress)
         self._take(line)
 
     def close(self) -> None:
@@ -184,7 +185,7 @@ class _Writer:
         return {row["hash"] for row in self._written("rows") if row["reason"] is None}
 
     def _written(self, what: str) -> Iterator[Any]:
-        for line, _ in _whole_lines(self.folder / _PROGRESS):
+        for line, _ in whole_lines(self.folder / _PROGRESS):
             yield from line[what]
 
     def _take(self, line: dict[str, Any]) -> None:
@@ -197,7 +198,7 @@ class _Writer:
         self._progress_length = 0
         if (self.folder / "pixels.u8").exists():  # killed between two renames of `finish`
             (self.folder / "pixels.u8").replace(self.folder / "pixels.u8.partial")
-        for line, length in _whole_lines(self.folder / _PROGRESS):
+        for line, length in whole_lines(self.folder / _PROGRESS):
             rows = line["rows"]
             there = [(decoded(row["path"]), row["size"], row["modified"]) for row in rows]
             same = there == [one[:3] for one in found[self.done : self.done + len(rows)]]
@@ -215,24 +216,3 @@ class _Writer:
         path.touch()
         os.truncate(path, length)
         return path.open("ab")
-
-
-def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """The lines of progress that were written to the end, and where each ends."""
-    if not path.exists():
-        return
-    length = 0
-    with path.open("rb") as file:
-        for text in file:
-            length += len(text)
-            if not text.endswith(b"\n"):
-                return
-            try:
-                yield json.loads(text), length
-            except ValueError:
-                return
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
