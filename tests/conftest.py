@@ -1,11 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+
+@pytest.fixture(autouse=True)
+def saves_end_with_their_test() -> Iterator[None]:
+    """A save still under way would meet the faults that the next test asks for."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "save":
+            thread.join(60)
 
 
 @pytest.fixture(scope="session")
