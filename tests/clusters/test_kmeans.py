@@ -226,3 +226,11 @@ def test_misuse():
 def test_arrays_are_as_good_as_tensors():
     rows = blobs()
     assert torch.equal(KMeans(k=5)(rows).labels, KMeans(k=5)(rows.double().numpy()).labels)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rows_to_assign_that_are_not_finite_are_named(value):
+    rows = torch.randn(6, 3)
+    rows[4, 1] = value
+    with pytest.raises(NumericsError, match=r"1 of 6 rows .*row 4"):
+        assign(rows, torch.randn(2, 3))

@@ -300,3 +300,9 @@ def test_few_centroids_need_little_memory():
     from deepcluster.clusters.neighbours import Prepared
 
     assert Prepared.of(torch.randn(2, 1)).room().numel() <= 2**21
+
+
+def test_opposite_directions_leave_the_centroid_a_direction():
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    found = KMeans(k=1, metric="spherical")(rows)
+    assert float(found.centroids.norm()) == pytest.approx(1)

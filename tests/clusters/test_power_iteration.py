@@ -134,3 +134,20 @@ def test_misuse():
     for wrong in ({"neighbours": 0}, {"sigma": 0.0}, {"alpha": 2.0}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             PowerIteration(**wrong)(two_triangles())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"neighbours": 0}, "neighbours = 0: at least 1"),
+        ({"neighbours": 2.5}, "neighbours = 2.5: a whole number"),
+        ({"iterations": -1}, "iterations = -1: at least 0"),
+        ({"update": "mine"}, "update = 'mine': use paper or released"),
+        ({"sigma": 0}, "sigma = 0: it must be above 0"),
+        ({"sigma": "wide"}, "sigma = 'wide': it must be above 0"),
+        ({"alpha": 1.5}, "alpha = 1.5: it must be from 0 to 1"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, said):
+    with pytest.raises(UsageError, match=said):
+        PowerIteration(**settings)(torch.randn(10, 2))

@@ -7,7 +7,7 @@ import torch.multiprocessing as processes
 
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.clusters.gate import checked, fingerprints
-from deepcluster.runtime.errors import NumericsError
+from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.world import World
 
 SHARES = ((70, 130), (0, 200), (199, 1))
@@ -50,6 +50,12 @@ def in_one_of_two(rank, folder):
         KMeans(k=2)(broken, world)
     except NumericsError as error:
         results["error"] = str(error)
+    results["shapes"] = []
+    for ill in (torch.randn(5), torch.ones(5, 2, dtype=torch.bool), torch.randn(5, 3)):
+        try:
+            KMeans(k=2)(ill if rank == 1 else torch.randn(5, 2), world)
+        except UsageError as error:
+            results["shapes"].append(str(error))
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -79,6 +85,16 @@ def test_two_processes_group_as_one_does(results_of_two, shares, name):
 def test_every_process_hears_of_one_processs_broken_rows(results_of_two):
     for results in results_of_two:
         assert "3 of 8 rows" in results["error"]
+
+
+def test_no_process_waits_for_one_whose_rows_are_refused(results_of_two):
+    first, second = (results["shapes"] for results in results_of_two)
+    assert len(first) == len(second) == 3
+    assert ["another process" in said for said in first] == [True, True, False]
+    assert "(5,) cannot be grouped" in second[0]
+    assert "bool" in second[1]
+    assert first[2] == second[2]
+    assert "different widths: [2, 3]" in first[2]
 
 
 def test_distinct_rows_are_the_first_of_their_value():

@@ -6,6 +6,7 @@ from deepcluster.clusters.agreement import (
     normalized_mutual_information,
 )
 from deepcluster.clusters.clusters import Clustering, Clusters
+from deepcluster.clusters.graph import nearest_others
 from deepcluster.clusters.kmeans import KMeans, assign
 from deepcluster.clusters.neighbours import Neighbours, nearest
 from deepcluster.clusters.power_iteration import PowerIteration
@@ -23,6 +24,7 @@ __all__ = [
     "assign",
     "cluster_purity",
     "nearest",
+    "nearest_others",
     "normalized_mutual_information",
     "suggest_k",
 ]

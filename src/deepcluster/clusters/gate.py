@@ -26,13 +26,14 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
         world: The processes. Alone, rows on a GPU stay there; else all work on the world's device.
         unit: Whether only the direction of a row counts.
     """
-    read = Rows.of(rows, world.device)
-    if read.source.ndim != 2 or read.source.dtype.is_complex or read.source.dtype == torch.bool:
-        kind = str(read.source.dtype).removeprefix("torch.")
-        raise UsageError(
-            f"rows of {kind} in the shape {tuple(read.source.shape)} cannot be grouped: "
-            "give a matrix (rows, columns) of real numbers"
-        )
+    read, problem = _read(rows, world)
+    # Nobody goes on, to wait in vain for one that did not.
+    if world.any(problem is not None):
+        raise problem or UsageError("the rows of another process cannot be grouped")
+    assert read is not None
+    widths = world.counts(read.width)
+    if len(set(widths)) > 1:
+        raise UsageError(f"the rows of the processes have different widths: {widths}")
     if unit:
         read = read.directions()
     prints = torch.zeros(len(read), dtype=torch.int64, device=read.device)
@@ -49,6 +50,22 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
             "group: give more images, or check that the network's features differ between them"
         )
     return read, distinct
+
+
+def _read(rows: Any, world: World) -> tuple[Rows | None, UsageError | None]:
+    """The rows, or why they are none."""
+    try:
+        read = Rows.of(rows, world.device)
+    except UsageError as error:
+        return None, error
+    real = not (read.source.dtype.is_complex or read.source.dtype == torch.bool)
+    if read.source.ndim == 2 and real:
+        return read, None
+    kind = str(read.source.dtype).removeprefix("torch.")
+    return None, UsageError(
+        f"rows of {kind} in the shape {tuple(read.source.shape)} cannot be grouped: "
+        "give a matrix (rows, columns) of real numbers"
+    )
 
 
 def fingerprints(rows: Tensor) -> Tensor:

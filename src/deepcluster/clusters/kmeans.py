@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
 from deepcluster.clusters.estimator import CentroidEstimator
-from deepcluster.clusters.gate import checked
+from deepcluster.clusters.gate import checked, refuse_nonfinite
 from deepcluster.clusters.neighbours import nearest
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.search import ExactSearch, Search
@@ -26,6 +26,7 @@ from deepcluster.runtime.world import World
 # How far, beside the spread of its rows, a centroid and its new twin are moved apart. They move in
 # opposite directions, so the border between them runs through the middle of the rows.
 _PERTURBATION = 0.01
+_NO_DIRECTION = 1e-6  # length of a mean of unit rows that is rounding, not direction
 
 
 @dataclass(repr=False)
@@ -91,7 +92,7 @@ class KMeans(CentroidEstimator):
         for _ in range(self.redo if given is None else 1):
             draw = drawn_evenly if self.start == "random" else drawn_far_apart
             first = draw(read, distinct, k, world, generator) if given is None else given
-            results.append(self._improved(self._settled(first), search, generator))
+            results.append(self._improved(self._settled(first, first), search, generator))
         best = results[0]
         if len(results) > 1:
             best = min(results, key=lambda found: float(search.totals(found[0]).spread.sum()))
@@ -114,10 +115,10 @@ class KMeans(CentroidEstimator):
             # another order, by other processes, round to the same centroid.
             before = centroids
             means = torch.where(totals.sizes[:, None] > 0, totals.means, before)
-            centroids = self._settled(means).float()
+            centroids = self._settled(means, before).float()
             here = _split_into_empty(centroids, totals, generator)
             if here:
-                centroids = self._settled(centroids)
+                centroids = self._settled(centroids, before)
             repaired += here
             if torch.equal(centroids, before):
                 break  # so would all iterations to come
@@ -126,9 +127,15 @@ class KMeans(CentroidEstimator):
                 break
         return centroids, objective, repaired
 
-    def _settled(self, centroids: Tensor) -> Tensor:
-        """The centroids as the metric has them: of directions, themselves directions."""
-        return F.normalize(centroids, dim=1) if self.metric == "spherical" else centroids
+    def _settled(self, centroids: Tensor, before: Tensor) -> Tensor:
+        """The centroids as the metric has them: of directions, themselves directions.
+
+        Directions that cancel each other have no mean direction: the one before stays.
+        """
+        if self.metric == "euclidean":
+            return centroids
+        length = centroids.norm(dim=1, keepdim=True)
+        return torch.where(length > _NO_DIRECTION, F.normalize(centroids, dim=1), before)
 
     def _check(self) -> None:
         for name, value, least in (
@@ -201,6 +208,9 @@ def assign(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     The margin is how much farther the second-best centroid is; inf if there is only one.
     """
+    # A sum is finite if, and only if, all that it is of are.
+    broken = (~rows.sum(dim=1, dtype=torch.float64).isfinite()).nonzero()[:, 0]
+    refuse_nonfinite(broken, len(rows), len(rows), ALONE)
     found = nearest(rows, centroids.to(rows.device), min(2, len(centroids)))
     distance = found.distance.sqrt()
     own = distance[:, 0]

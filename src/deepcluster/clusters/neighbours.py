@@ -50,6 +50,20 @@ def nearest(
 
 
 @dataclass(frozen=True)
+class Screened:
+    """What scores in float32 tell of each query. A score is a squared distance less |query|^2."""
+
+    index: Tensor
+    """(m,) int64, the row of the lowest score."""
+    certain: Tensor
+    """(m,) whether rounding cannot hide a nearer one; if not, it is to be given to `nearest`."""
+    lowest: Tensor
+    """(m,) its score."""
+    second: Tensor
+    """(m,) the next lowest."""
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Rows made ready to be found by many queries: centred, and scaled where they are extreme."""
 
@@ -92,8 +106,6 @@ class Prepared:
             raise UsageError(f"{count} neighbours were asked for, and {available} rows are there")
         index = torch.empty((len(queries), count), dtype=torch.int64, device=rows.device)
         distance = torch.empty((len(queries), count), dtype=torch.float64, device=rows.device)
-        # Candidates are measured in float64 and several times over: fewer at once.
-        few = self.at_once(8 * rows.shape[1] * (count + 1))
         most = self.at_once()
         with full_float32():
             for start in range(0, len(queries), most):
@@ -102,31 +114,47 @@ class Prepared:
                 if skip_self_from is not None:
                     own = torch.arange(len(chunk), device=rows.device) + skip_self_from + start
                 candidates, certain = self._candidates(chunk, count, available, own)
-                doubtful = (~certain).nonzero()[:, 0]
-                if len(doubtful):
-                    candidates[doubtful] = _candidates_by_direct_measure(
-                        chunk[doubtful].double(),
-                        rows,
-                        candidates.shape[1],
-                        own[doubtful] if own is not None else None,
-                    )
-                for first in range(0, len(chunk), few):
-                    part = slice(first, first + few)
-                    found = measured(chunk[part], rows, candidates[part], count)
-                    here = slice(start + first, start + first + len(found[0]))
-                    index[here], distance[here] = found
+                found = self.measured(chunk, candidates, certain, own, count)
+                here = slice(start, start + len(chunk))
+                index[here], distance[here] = found.index, found.distance
         return Neighbours(index, distance)
+
+    def measured(
+        self, queries: Tensor, candidates: Tensor, certain: Tensor, own: Tensor | None, count: int
+    ) -> Neighbours:
+        """The nearest of the candidates; where it is not certain that they are it, of all rows.
+
+        Args:
+            queries: (m, d).
+            candidates: (m, at least count) row numbers; overwritten where they are not certain.
+            certain: (m,) whether the nearest rows are among the candidates.
+            own: (m,) the row that each query may not find.
+            count: How many to find.
+        """
+        doubtful = (~certain).nonzero()[:, 0]
+        if len(doubtful):
+            candidates[doubtful] = _candidates_by_direct_measure(
+                queries[doubtful].double(),
+                self.exact,
+                candidates.shape[1],
+                own[doubtful] if own is not None else None,
+            )
+        # Candidates are measured in float64 and several times over: fewer at once.
+        few = self.at_once(8 * self.exact.shape[1] * candidates.shape[1])
+        parts = [
+            measured(queries[p : p + few], self.exact, candidates[p : p + few], count)
+            for p in range(0, len(queries), few)
+        ]
+        index, distance = zip(*parts, strict=True)
+        return Neighbours(torch.cat(index), torch.cat(distance))
 
     def room(self) -> Tensor:
         """Memory for the scores of `at_once` queries, to be used again and again."""
         numbers = self.at_once() * self._line
         return torch.empty(numbers, dtype=torch.float32, device=self.rows.device)
 
-    def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-        """The number of the nearest row of each query, and the queries for which it is in doubt.
-
-        (m,) int64 and (doubtful,) int64. Where the screen leaves no doubt, nothing is measured; the
-        others are to be given to `nearest`.
+    def nearest_one(self, queries: Tensor, squares: Tensor, room: Tensor) -> Screened:
+        """The nearest row of each query, as far as the screen can tell.
 
         Args:
             queries: (m, d) float32, at most `at_once`.
@@ -134,17 +162,16 @@ class Prepared:
             room: Memory for their scores.
         """
         with full_float32():
-            chunk = self._ready(queries)
-            best, at, second = self._two_lowest(chunk, room)
+            best, at, second = self._two_lowest(self.ready(queries), room)
             norm = (squares * self.scale**2).float()
-        return at, (~self._beyond_doubt(norm, best, second)).nonzero()[:, 0]
+        return Screened(at, self.beyond_doubt(norm, best, second), best, second)
 
     def at_once(self, least: int = 1) -> int:
         """How many queries to screen at once, where each holds `least` numbers more."""
         held = _SCORES.get(self.rows.device.type, 2**24)
         return max(1, held // max(self._line, least))
 
-    def _ready(self, queries: Tensor) -> Tensor:
+    def ready(self, queries: Tensor) -> Tensor:
         """(m, d) float32: the queries, moved and scaled as the rows are."""
         if queries.dtype == torch.float64:
             return ((queries - self.centre) * self.scale).float()
@@ -160,7 +187,7 @@ class Prepared:
         after it, the watch, bounds from below those of all rows that are not candidates.
         """
         kept = min(count + 2, available)
-        chunk = self._ready(queries)
+        chunk = self.ready(queries)
         scores, index = _best_by_parts(
             len(self.rows),
             kept,
@@ -171,9 +198,9 @@ class Prepared:
             return index, scores.isfinite().all(dim=1)
         watch = scores[:, count + 1]
         norm = chunk.square().sum(dim=1)
-        return index[:, : count + 1], self._beyond_doubt(norm, scores[:, count - 1], watch)
+        return index[:, : count + 1], self.beyond_doubt(norm, scores[:, count - 1], watch)
 
-    def _beyond_doubt(self, norm: Tensor, last: Tensor, watch: Tensor) -> Tensor:
+    def beyond_doubt(self, norm: Tensor, last: Tensor, watch: Tensor) -> Tensor:
         """(m,) whether rounding cannot have put a score above `watch` that belongs below `last`.
 
         A row that competes with the last one asked for, at distance D, has a norm of at most
@@ -181,9 +208,12 @@ class Prepared:
         is far beyond what products show; the constant stands for squares that underflow. The
         comparison is written so that what is not a number counts as doubtful.
         """
-        reach = (norm.sqrt() + (norm + last).clamp(min=0).sqrt()).square()
-        tolerance = 2.0**-20 * (self.rows.shape[1] ** 0.5 + 1) * reach + 1e-35
-        return watch - last > tolerance
+        return watch - last > self.tolerance(norm, last)
+
+    def tolerance(self, norm: Tensor, score: Tensor) -> Tensor:
+        """(m,) more than rounding can have moved a score, or any that competes with it."""
+        reach = (norm.sqrt() + (norm + score).clamp(min=0).sqrt()).square()
+        return 2.0**-20 * (self.rows.shape[1] ** 0.5 + 1) * reach + 1e-35
 
     @property
     def _line(self) -> int:

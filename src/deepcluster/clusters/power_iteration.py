@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral, Real
+from typing import Literal, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
 from deepcluster.clusters.gate import checked
+from deepcluster.clusters.graph import nearest_others
 from deepcluster.clusters.neighbours import Neighbours, nearest
 from deepcluster.clusters.totals import group_means
 from deepcluster.runtime.errors import ManySingletons, UsageError
@@ -49,7 +51,10 @@ class PowerIteration:
         rows = checked(rows, world)[0].whole()
         everyone = world.gather(rows)
         count = min(self.neighbours, len(everyone) - 1)
-        found = nearest(rows, everyone, count, skip_self_from=world.offset(len(rows)))
+        if world.size == 1:
+            found = nearest_others(rows, count)
+        else:
+            found = nearest(rows, everyone, count, skip_self_from=world.offset(len(rows)))
         graph = Neighbours(world.gather(found.index.cpu()), world.gather(found.distance.cpu()))
         labels = in_order_of_appearance(self.components(graph))
         if self.merge_singletons:
@@ -102,12 +107,21 @@ class PowerIteration:
         return torch.from_numpy(v)
 
     def _check(self) -> None:
-        if self.neighbours < 1:
-            raise UsageError(f"neighbours = {self.neighbours}: at least 1 is needed")
-        if self.sigma != "auto" and not self.sigma > 0:
-            raise UsageError(f'sigma = {self.sigma}: it must be above 0, or "auto"')
-        if not 0 <= self.alpha <= 1:
-            raise UsageError(f"alpha = {self.alpha}: it must be from 0 to 1")
+        for name, value, least in (
+            ("neighbours", self.neighbours, 1),
+            ("iterations", self.iterations, 0),
+        ):
+            if not isinstance(value, Integral):
+                raise UsageError(f"{name} = {value!r}: a whole number is needed")
+            if value < least:
+                raise UsageError(f"{name} = {value}: at least {least} is needed")
+        known = get_args(get_type_hints(type(self))["update"])
+        if self.update not in known:
+            raise UsageError(f"update = {self.update!r}: use {' or '.join(known)}")
+        if self.sigma != "auto" and not (isinstance(self.sigma, Real) and self.sigma > 0):
+            raise UsageError(f'sigma = {self.sigma!r}: it must be above 0, or "auto"')
+        if not (isinstance(self.alpha, Real) and 0 <= self.alpha <= 1):
+            raise UsageError(f"alpha = {self.alpha!r}: it must be from 0 to 1")
 
 
 def steepest_edges(graph: csr_array, heights: Tensor) -> Tensor:

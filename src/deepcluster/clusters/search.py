@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from deepcluster.clusters.bounds import Bounds
 from deepcluster.clusters.neighbours import Neighbours, Prepared, full_float32
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.shares import for_each_share
@@ -99,52 +100,76 @@ class Accounts:
 
 
 class ExactSearch:
-    """Every row finds its nearest centroid: screened by products, measured where in doubt."""
+    """Every row finds its nearest centroid: screened by products, measured where in doubt.
+
+    What a search has found out bounds what the next one can find, by how far the centroids have
+    moved since: rows that provably keep their centroid are passed over.
+    """
 
     def __init__(self, rows: Rows, world: World) -> None:
         self.path = f"float32 products on {rows.device.type}"
         self._rows = rows
         self._accounts = Accounts(rows, world)
-        self._labels = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
         self._squares = self._accounts.squares()
+        self._labels = torch.full((len(rows),), -1, device=rows.device)
+        self._sums = torch.zeros(0, rows.width, dtype=torch.float64, device=rows.device)
+        self._bounds = Bounds(len(rows), rows.device)
 
     def totals(self, centroids: Tensor) -> Totals:
         """The totals of the clusters of the rows nearest to each centroid, exactly."""
         k, prepared = len(centroids), Prepared.of(centroids, self._accounts.mean)
+        if len(self._sums) != k:
+            self._labels.fill_(-1)
+            self._sums = centroids.new_zeros(centroids.shape, dtype=torch.float64)
+        doubted = self._bounds.renewed(centroids, self._labels)
+        moved = self._bounds.fastest(prepared, doubted)
 
         def screened(share: Rows, first: int) -> tuple[Tensor, Tensor]:
-            """The sum of each cluster's rows, and the numbers of the rows in doubt."""
-            sums = torch.zeros(centroids.shape, dtype=torch.float64, device=centroids.device)
-            room, doubts = prepared.room(), []
+            """What the sums change by, and the numbers of the rows in doubt."""
+            change, room, doubts = torch.zeros_like(self._sums), prepared.room(), []
             for place, block in share.blocks(self._at_once(prepared)):
-                here = slice(first + place.start, first + place.start + len(block))
-                labels, doubtful = prepared.nearest_one(block, self._squares[here], room)
-                sums.index_add_(0, labels, block.double())
-                self._labels[here] = labels
-                doubts.append(doubtful + here.start)
-            return sums, torch.cat([*doubts, self._labels[:0]])
+                number = doubted[first + place.start :][: len(block)].nonzero()[:, 0]
+                rows = block if len(number) == len(block) else block[number]
+                number += first + place.start
+                if moved is not None and len(number):
+                    still = self._bounds.in_question(
+                        prepared, moved, rows, number, self._squares[number], self._labels[number]
+                    )
+                    rows, number = rows[still], number[still]
+                if len(number):
+                    found = prepared.nearest_one(rows, self._squares[number], room)
+                    self._bounds.keep(prepared, number, self._squares[number], found)
+                    self._relabel(number, rows, found.index, change)
+                    doubts.append(number[~found.certain])
+            return change, torch.cat([*doubts, self._labels[:0]])
 
         with full_float32():
-            found = for_each_share(self._rows, screened, each_holds=8 * centroids.numel())
-        sums = found[0][0]
-        for more, _ in found[1:]:
-            sums += more
-        self._settle(torch.cat([each[1] for each in found]), prepared, sums)
+            done = for_each_share(self._rows, screened, each_holds=8 * centroids.numel())
+        for change, _ in done:
+            self._sums += change
+        self._settle(torch.cat([each[1] for each in done]), prepared)
         sizes = torch.bincount(self._labels, minlength=k)
-        sums -= sizes[:, None] * self._accounts.mean.double()
+        sums = self._sums - sizes[:, None] * self._accounts.mean.double()
         squares = sums.new_zeros(k).index_add_(0, self._labels, self._squares)
         return self._accounts.closed(sums, squares, sizes, centroids, self._labels)
 
-    def _settle(self, doubtful: Tensor, prepared: Prepared, sums: Tensor) -> None:
+    def _settle(self, doubtful: Tensor, prepared: Prepared) -> None:
         """Measure the rows in doubt, all at once, and put those right that were counted wrongly."""
         for part in doubtful.split(self._accounts.block):
             rows = self._rows.at(part)
-            labels = prepared.nearest(rows, 1).index[:, 0]
-            wrong = (labels != self._labels[part]).nonzero()[:, 0]
-            moved = rows[wrong].double()
-            sums.index_add_(0, self._labels[part[wrong]], moved, alpha=-1)
-            sums.index_add_(0, labels[wrong], moved)
-            self._labels[part] = labels
+            self._relabel(part, rows, prepared.nearest(rows, 1).index[:, 0], self._sums)
+
+    def _relabel(self, number: Tensor, rows: Tensor, labels: Tensor, sums: Tensor) -> None:
+        """Give rows their labels, and move those that had another from sum to sum."""
+        before = self._labels[number]
+        other = (labels != before).nonzero()[:, 0]
+        if not len(other):
+            return
+        moved = rows[other].double()
+        sums.index_add_(0, labels[other], moved)
+        if bool((before[other] >= 0).all()):  # none, or all, had one
+            sums.index_add_(0, before[other], moved, alpha=-1)
+        self._labels[number[other]] = labels[other]
 
     def two_nearest(self, centroids: Tensor) -> Neighbours:
         """The two nearest centroids of each row, exactly."""

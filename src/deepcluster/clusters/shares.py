@@ -6,7 +6,7 @@ threads, all at work on the same block, lose a fifth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ import torch
 
 from deepcluster.clusters.rows import Rows
 
+Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 _LEAST = 4096  # rows that are worth a thread
@@ -34,15 +35,22 @@ def for_each_share(
     if rows.device.type != "cpu" or count <= 1:
         return [work(rows, 0)]
     size = -(-len(rows) // count)
+    starts = range(0, len(rows), size)
+    return on_each_core(starts, lambda start: work(rows.part(start, size), start))
+
+
+def on_each_core(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
+    """What `work` gives for each item, in order; one item a core at a time, on the CPU."""
+    threads = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()  # which each thread must be told
 
-    def share(start: int) -> Found:
+    def told(item: Item) -> Found:
         with torch.inference_mode(inference), torch.no_grad():
-            return work(rows.part(start, size), start)
+            return work(item)
 
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(count) as pool:
-            return list(pool.map(share, range(0, len(rows), size)))
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(told, items))
     finally:
         torch.set_num_threads(threads)

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from deepcluster.clusters import assign, nearest
+from deepcluster.clusters import assign, nearest, nearest_others
 from deepcluster.collection.run_images import RunImages
 from deepcluster.images.threads import in_order
 
@@ -72,9 +72,7 @@ def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) 
     far = torch.full((len(rows),), torch.nan)
     finite = torch.from_numpy(labels >= 0)
     if centroids is None:
-        far[finite] = (
-            nearest(rows[finite], rows[finite], 1, skip_self_from=0).distance[:, 0].sqrt().float()
-        )
+        far[finite] = nearest_others(rows[finite], 1).distance[:, 0].sqrt().float()
         return far
     sizes = np.bincount(labels[labels >= 0], minlength=len(centroids))
     real = sizes >= _LEAST_GROUP
@@ -137,7 +135,7 @@ def _joined(prints: NDArray[np.float32], alike: float) -> list[NDArray[np.int64]
         return []
     rows = torch.from_numpy(prints[told])
     count = min(_MOST_COPIES, len(rows) - 1)
-    found = nearest(rows, rows, count, skip_self_from=0)
+    found = nearest_others(rows, count)
     # Of rows of unit length: |a - b|^2 = 2 - 2 a.b
     near = (found.distance <= 2 - 2 * alike).numpy()
     source, slot = np.nonzero(near)
