@@ -25,6 +25,7 @@ from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
+from deepcluster.evaluation.voc_detection import VocDetection
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.runtime import interruption
@@ -126,11 +127,19 @@ class Transferred(Common):
     """Compute again what earlier evaluations have kept in stages/."""
 
 
+@dataclass(frozen=True)
+class Detecting(Transferred):
+    """Object detection by Fast R-CNN on Pascal VOC 2007, taught on trainval, judged on test."""
+
+    settings: Annotated[VocDetection, tyro.conf.arg(name="")] = field(default_factory=VocDetection)
+
+
 PROTOCOLS: dict[str, type[Common]] = {
     "linear": Linear,
     "mlp": Mlp,
     "knn": Nearest,
     "agreement": Agreement,
+    "voc-detection": Detecting,
 }
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -146,8 +155,12 @@ test/), each with one folder per class.
   knn        the vote of the nearest training images
   agreement  the run's groups beside the folders; of its own images if --data is not given
 
-deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md says how each
-protocol differs from the paper's.
+or DIR is a VOCdevkit:
+
+  voc-detection  Fast R-CNN on VOC2007, fc6 to fc8 learnt (--train fc6-8) or all of it (all)
+
+deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md and
+docs/transfer.md say how each protocol differs from the paper's.
 """
 
 
