@@ -49,7 +49,7 @@ _SLACK = 2.0  # pixels by which a box of a file may be outside of its image
 
 @dataclass(frozen=True)
 class Regions:
-    """Boxes for every image of a set: `boxes[i]` are those of image i, the best first."""
+    """Boxes for every image of a set: `boxes[i]` are those of image i."""
 
     boxes: list[NDArray[np.float64]]
     source: str

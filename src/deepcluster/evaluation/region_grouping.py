@@ -116,7 +116,10 @@ class _Pieces(NamedTuple):
         for channel in np.moveaxis(pixels, 2, 0):
             bins = channel.astype(np.int64) * _COLOURS // 256
             colours.append(_histogram(flat, bins.ravel(), count, _COLOURS))
-            down, across = np.gradient(channel.astype(np.float64))
+            level = channel.astype(np.float64)
+            down, across = (
+                np.diff(level, axis=axis, prepend=level.take([0], axis)) for axis in (0, 1)
+            )
             turn = (np.arctan2(down, across) + np.pi) / (2 * np.pi)
             bins = np.minimum((turn * _DIRECTIONS).astype(np.int64), _DIRECTIONS - 1)
             strength = np.hypot(down, across).ravel()

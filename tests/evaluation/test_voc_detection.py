@@ -1,0 +1,270 @@
+"""A detector that learns, goes on where it was stopped, and the protocol on a small devkit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from devkit import write_devkit
+from PIL import Image
+from torch import nn
+
+from deepcluster import cli
+from deepcluster.evaluation import detector_training
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.detection_map import detection_precisions
+from deepcluster.evaluation.detector_images import KeptMaps, Scale
+from deepcluster.evaluation.detector_training import Course, Halfway, Lessons, taught
+from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.proposals import Regions
+from deepcluster.evaluation.subject import Shape
+from deepcluster.evaluation.voc import Box, VocImage, VocObject
+from deepcluster.evaluation.voc_detection import VocDetection
+from deepcluster.networks import Network
+from deepcluster.networks.plain import PlainConvnet, convolution
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.interruption import Interrupted
+from deepcluster.runtime.run_folder import RunFolder
+
+SCALE = Scale(48, 64)
+COURSE = Course(
+    learnt="fc6-8",
+    step=0.02,
+    iterations=450,
+    images_per_step=2,
+    regions_per_image=32,
+    foreground=0.25,
+    lowest_background=0.1,
+    momentum=0.9,
+    decay=0.0,
+    seed=0,
+)
+
+
+class Colours(PlainConvnet):
+    """Shows, every fourth pixel, the colours there and around; regions are pooled to 4 x 4."""
+
+    width = 64
+
+    def __init__(self) -> None:
+        first = convolution(3, 15, 12, stride=4, padding=4)
+        super().__init__({"conv1": first, "pool1": nn.MaxPool2d(2)})
+        torch.manual_seed(0)
+        self.fc6 = nn.Sequential(nn.Linear(15 * 16, 64), nn.ReLU(), nn.Dropout(0.1))
+        self.fc7 = nn.Sequential(nn.Linear(64, 64))
+        weight = torch.zeros(5, 3, 3, 3, 3)  # here and on four sides, from colour to colour
+        for place, (row, column) in enumerate([(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]):
+            weight[place, :, :, row, column] = torch.eye(3)
+        patches = weight.flatten(0, 1).repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+        with torch.no_grad():
+            first[0].weight.copy_(patches / 16)
+            first[0].bias.zero_()
+
+
+def a_model() -> FastRCNN:
+    with torch.random.fork_rng():
+        network = Network(nn.Identity(), Colours(), nn.ReLU())
+    return FastRCNN(Evaluated(network, Shape()), 20, seed=0)
+
+
+@pytest.fixture(scope="module")
+def painted(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[VocImage], Regions]:
+    """Images with one coloured rectangle, whose class is its colour, and boxes around it."""
+    folder = tmp_path_factory.mktemp("painted")
+    randomness = np.random.default_rng(0)
+    images, regions = [], []
+    for number in range(24):
+        pixels = randomness.integers(0, 60, (48, 64, 3))
+        left, top = randomness.integers(0, 24, 2)
+        right, bottom = left + randomness.integers(16, 40), top + randomness.integers(12, 24)
+        label = number % 3
+        pixels[top:bottom, left:right, label] += 180
+        path = folder / f"{number}.png"
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+        thing = VocObject(label, Box(left, top, right, bottom))
+        images.append(VocImage(str(number), path, 64, 48, (thing,)))
+        near = np.array(thing.box) + randomness.integers(-8, 9, (60, 4))
+        anywhere = randomness.integers((0, 0, 12, 12), (30, 30, 42, 42), (60, 4))
+        boxes = np.concatenate([near, anywhere]).clip(0, (64, 48, 64, 48))
+        regions.append(boxes[(boxes[:, 2:] - boxes[:, :2]).min(axis=1) > 4].astype(np.float64))
+    return images, Regions(regions, "by hand")
+
+
+def test_a_detector_learns_what_is_where(painted, tmp_path: Path):
+    images, regions = painted
+    model = a_model()
+    protocol = VocDetection()
+    before = protocol.detected(model, images, regions, SCALE, Bench(workers=1))
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    progress = taught(model, images, regions, SCALE, COURSE, Bench(workers=1), half)
+    first, last = np.mean(progress.losses[:10], axis=0), np.mean(progress.losses[-10:], axis=0)
+    assert last[0] < 0.3 * first[0]  # of the classes
+    assert last[1] < 0.75 * first[1]  # of the boxes
+    after = protocol.detected(model, images, regions, SCALE, Bench(workers=1))
+    maps = [
+        np.mean([one.eleven_point for one in detection_precisions(found, images)[:3]])
+        for found in (before, after)
+    ]
+    assert maps[0] < 0.2
+    assert maps[1] > 0.65
+    assert (after.boxes >= 0).all()
+    assert (after.boxes <= (64, 48, 64, 48)).all()
+
+
+def test_an_interrupted_course_goes_on_bit_for_bit(
+    painted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    images, regions = painted
+    course = replace(COURSE, iterations=9)
+    whole, halved = a_model(), a_model()
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    taught(whole, images, regions, SCALE, course, Bench(workers=1), half)
+    half.forget()
+    done = []
+    step = detector_training._step
+
+    def stopping(*given):
+        done.append(1)
+        if len(done) == 4:
+            monkeypatch.setattr(interruption, "_asked", interruption.TERMINATED)
+        return step(*given)
+
+    monkeypatch.setattr(detector_training, "_step", stopping)
+    with pytest.raises(Interrupted):
+        taught(halved, images, regions, SCALE, course, Bench(workers=1), half)
+    monkeypatch.setattr(interruption, "_asked", None)
+    again = a_model()
+    taught(again, images, regions, SCALE, course, Bench(workers=1), half)
+    assert len(done) == 9
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_lessons_show_every_image_once_a_lap(painted):
+    images, regions = painted
+    lessons = Lessons(images, regions, SCALE, COURSE)
+    places = [batch.place for iteration in range(12) for batch in lessons.at(iteration)]
+    assert sorted(places) == list(range(24))
+    again = [batch.place for iteration in range(12, 24) for batch in lessons.at(iteration)]
+    assert sorted(again) == list(range(24))
+    assert places != again
+    flips = [batch.is_flipped for iteration in range(100) for batch in lessons.at(iteration)]
+    assert 60 < sum(flips) < 140
+
+
+def test_a_flipped_lesson_is_the_mirror_of_the_other(painted):
+    """The same object, seen in the flipped maps: its cells are mirrored."""
+    images, regions = painted
+    lessons = Lessons(images, regions, Scale(96, 128), COURSE)  # twice as large
+    place = lessons.at(0)[0].place
+    straight, turned = lessons._lesson(0, False), lessons._lesson(0, True)
+    assert straight.place == turned.place == place
+    mirrored = torch.stack([128 - straight.boxes[:, 2], 128 - straight.boxes[:, 0]], dim=1)
+    torch.testing.assert_close(turned.boxes[:, [0, 2]], mirrored)
+    torch.testing.assert_close(turned.boxes[:, [1, 3]], straight.boxes[:, [1, 3]])
+    torch.testing.assert_close(turned.offsets[:, 0], -straight.offsets[:, 0])
+    torch.testing.assert_close(turned.offsets[:, 1:], straight.offsets[:, 1:])
+
+
+def test_scale_keeps_within_both_sides():
+    assert Scale(600, 1000).size(500, 375) == (800, 600)
+    assert Scale(600, 1000).size(1000, 200) == (1000, 200)
+    assert Scale(600, 1000)(torch.zeros(3, 375, 500, dtype=torch.uint8)).shape == (3, 600, 800)
+
+
+def test_maps_are_kept_while_they_fit():
+    asked = []
+
+    def compute(place: int, is_flipped: bool) -> torch.Tensor:
+        asked.append((place, is_flipped))
+        return torch.zeros(10)
+
+    maps = KeptMaps(compute, room=100)  # two of 40 bytes
+    for _ in range(2):
+        for place in range(3):
+            maps(place, False)
+    assert asked == [(0, False), (1, False), (2, False), (2, False)]
+
+
+SMALL = (
+    "--input-size 64 --width 16 --short-side 80 --long-side 120 --regions 60 --passes 2 "
+    "--device cpu --workers 1 --proposals grouping"
+).split()
+
+
+def test_the_protocol_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    write_devkit(tmp_path, {"train": 3, "val": 3, "test": 4})
+    words = ["evaluate", "random-rgb", "voc-detection", "--data", ".", *SMALL]
+    assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "recall of the regions" in said
+    assert "spread" in said
+    (file,) = Path("evaluations").glob("random-rgb-voc-detection-*.json")
+    result = json.loads(file.read_text())["result"]
+    assert 0 <= result["map"] <= 1
+    assert result["regions"]["test"]["recall"] > 0.5
+    assert [run["seed"] for run in result["runs"]] == [0, 1]
+    for run in result["runs"]:
+        assert run["step"] == max((0.001, 0.01), key=lambda step: run["on_val"][f"{step:g}"])
+        assert run["iterations"] == 6
+    assert not list(Path("evaluations/stages").glob("*.safetensors"))  # nothing half done is left
+    # Again: every stage is kept, and the figures are the same.
+    assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "2"]) == 0
+    assert "kept from before" in capsys.readouterr().out
+    assert json.loads(file.read_text())["result"] == result
+
+
+def test_all_learns_the_convolutions(painted, tmp_path: Path):
+    images, regions = painted
+    model = a_model()
+    before = {name: value.clone() for name, value in model.convolutions.state_dict().items()}
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    course = replace(COURSE, learnt="all", iterations=3)
+    taught(model, images, regions, SCALE, course, Bench(workers=1), half)
+    after = model.convolutions.state_dict()
+    assert not torch.equal(before["0.0.weight"], after["0.0.weight"])
+    for name in ("weight", "bias", "running_mean", "running_var"):  # of batch norm
+        assert torch.equal(before[f"0.1.{name}"], after[f"0.1.{name}"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"regions": 0}, "--regions 0: use at least 1"),
+        ({"long_side": 100}, "--long-side 100"),
+        ({"steps": ()}, "--steps"),
+        ({"passes": 0.0}, "--passes 0"),
+        ({"suppression": 1.5}, "--suppression 1.5"),
+        ({"boxes": "nowhere"}, "--boxes nowhere: there is no such folder"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, said):
+    with pytest.raises(UsageError, match=said):
+        replace(VocDetection(), **change).validate()
+
+
+def test_bad_input_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "random", "voc-detection", *SMALL]
+    assert cli.main([*words, "--data", "nowhere"]) == 2
+    folder = write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
+    assert cli.main([*words, "--data", ".", "--arch", "resnet18"]) == 2
+    (folder / "ImageSets/Main/test.txt").unlink()
+    assert cli.main([*words, "--data", "."]) == 3
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line]
+    assert len(lines) == 3
+    assert "nowhere" in lines[0]
+    assert "alexnet or vgg16" in lines[1]
+    assert "test" in lines[2]
