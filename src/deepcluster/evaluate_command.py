@@ -25,6 +25,7 @@ from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
+from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.runtime import interruption
@@ -126,11 +127,21 @@ class Transferred(Common):
     """Compute again what earlier evaluations have kept in stages/."""
 
 
+@dataclass(frozen=True)
+class ClassifiedVOC(Transferred):
+    """VOC2007 classification: fc6 to fc8, or all, learnt for 20 classes; average precision."""
+
+    settings: Annotated[VOCClassification, tyro.conf.arg(name="")] = field(
+        default_factory=VOCClassification
+    )
+
+
 PROTOCOLS: dict[str, type[Common]] = {
     "linear": Linear,
     "mlp": Mlp,
     "knn": Nearest,
     "agreement": Agreement,
+    "voc-classification": ClassifiedVOC,
 }
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -138,16 +149,19 @@ _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
 _HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
 
 How good a network is. RUN is a run folder or its name in runs/, or random, random-rgb or
-random-sobel: the network untrained (of the shape of --like RUN). DIR holds train/ and val/ (or
-test/), each with one folder per class.
+random-sobel: the network untrained (of the shape of --like RUN).
 
-  linear     a linear classifier on each frozen layer
-  mlp        fc6 to fc8 learnt anew on the frozen convolutions
-  knn        the vote of the nearest training images
-  agreement  the run's groups beside the folders; of its own images if --data is not given
+DIR holds train/ and val/ (or test/), each with one folder per class:
+  linear              a linear classifier on each frozen layer
+  mlp                 fc6 to fc8 learnt anew on the frozen convolutions
+  knn                 the vote of the nearest training images
+  agreement           the run's groups beside the folders; of its own images without --data
 
-deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md says how each
-protocol differs from the paper's.
+DIR is Pascal VOC's devkit:
+  voc-classification  which of 20 classes an image shows; fc6-8 or all learnt
+
+deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md and
+docs/transfer.md say how each protocol differs from the paper's.
 """
 
 
