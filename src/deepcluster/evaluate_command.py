@@ -25,7 +25,8 @@ from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
-from deepcluster.evaluation.voc_detection import VocDetection
+from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.runtime import interruption
@@ -128,10 +129,19 @@ class Transferred(Common):
 
 
 @dataclass(frozen=True)
-class Detecting(Transferred):
+class ClassifiedVOC(Transferred):
+    """VOC2007 classification: fc6 to fc8, or all, learnt for 20 classes; average precision."""
+
+    settings: Annotated[VOCClassification, tyro.conf.arg(name="")] = field(
+        default_factory=VOCClassification
+    )
+
+
+@dataclass(frozen=True)
+class DetectedVOC(Transferred):
     """Object detection by Fast R-CNN on Pascal VOC 2007, taught on trainval, judged on test."""
 
-    settings: Annotated[VocDetection, tyro.conf.arg(name="")] = field(default_factory=VocDetection)
+    settings: Annotated[VOCDetection, tyro.conf.arg(name="")] = field(default_factory=VOCDetection)
 
 
 PROTOCOLS: dict[str, type[Common]] = {
@@ -139,7 +149,8 @@ PROTOCOLS: dict[str, type[Common]] = {
     "mlp": Mlp,
     "knn": Nearest,
     "agreement": Agreement,
-    "voc-detection": Detecting,
+    "voc-classification": ClassifiedVOC,
+    "voc-detection": DetectedVOC,
 }
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -147,17 +158,17 @@ _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
 _HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
 
 How good a network is. RUN is a run folder or its name in runs/, or random, random-rgb or
-random-sobel: the network untrained (of the shape of --like RUN). DIR holds train/ and val/ (or
-test/), each with one folder per class.
+random-sobel: the network untrained (of the shape of --like RUN).
 
-  linear     a linear classifier on each frozen layer
-  mlp        fc6 to fc8 learnt anew on the frozen convolutions
-  knn        the vote of the nearest training images
-  agreement  the run's groups beside the folders; of its own images if --data is not given
+DIR holds train/ and val/ (or test/), each with one folder per class:
+  linear              a linear classifier on each frozen layer
+  mlp                 fc6 to fc8 learnt anew on the frozen convolutions
+  knn                 the vote of the nearest training images
+  agreement           the run's groups beside the folders; of its own images without --data
 
-or DIR is a VOCdevkit:
-
-  voc-detection  Fast R-CNN on VOC2007, fc6 to fc8 learnt (--train fc6-8) or all of it (all)
+DIR is Pascal VOC's devkit:
+  voc-classification  which of 20 classes an image shows; fc6-8 or all learnt
+  voc-detection       where objects of 20 classes are, by Fast R-CNN; fc6-8 or all learnt
 
 deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md and
 docs/transfer.md say how each protocol differs from the paper's.

@@ -12,9 +12,9 @@ from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.reproduce_command import BY_NAME
-from deepcluster.studies import reassign, table1
+from deepcluster.studies import reassign, table1, table2
 from deepcluster.studies.outcome import write
-from deepcluster.studies.paper import TABLE1
+from deepcluster.studies.paper import TABLE1, TABLE2
 from deepcluster.studies.study import Measured, Results
 from deepcluster.studies.terms import Terms
 from deepcluster.studies.workshop import Workshop
@@ -105,3 +105,27 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
     assert [round(value) for value in shares[0].lines[0].ours] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
     for section in shares:
         assert section.lines[0].ours == pytest.approx(section.lines[0].paper)
+
+
+def test_table2_is_the_papers_where_ours_is(terms: Terms):
+    """Fed the paper's own figures as ours, the table must print them, and its share, twice."""
+
+    def measured(name: str) -> Measured:
+        printed = TABLE2[table2.PAPER_NAMES[name]]
+        shares = {task.name: (printed[task.name] or 0) / 100 for task in terms.tasks}
+        judged = {
+            task: {"figures": {"eleven_point": share, "plain": share}}
+            for task, share in shares.items()
+        }
+        return Measured(name, 0, judged)
+
+    rows = table2.rows(terms)
+    results = Results(tuple(rows), tuple(measured(row.name) for row in rows))
+    main, plain, share = table2.sections(results, terms)
+    assert list(main.columns) == ["classification fc6-8", "classification all"]
+    for section in (main, plain):
+        for line in section.lines:
+            assert [found.mean for found in line.ours] == pytest.approx(line.paper)  # type: ignore[union-attr]
+    (line,) = share.lines
+    assert line.ours == pytest.approx(line.paper)
+    assert line.ours[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))

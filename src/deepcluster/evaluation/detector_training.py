@@ -38,7 +38,7 @@ _LOOK_EVERY = 50  # steps on a GPU, before the host looks at the loss: looking m
 
 @dataclass(frozen=True)
 class Course:
-    """How a detector is taught; see `VocDetection` for what the numbers mean."""
+    """How a detector is taught; see `VOCDetection` for what the numbers mean."""
 
     learnt: str
     step: float

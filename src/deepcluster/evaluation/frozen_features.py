@@ -82,12 +82,17 @@ class FrozenFeatures:
             self._unit[place, 0, : len(unit)] = unit
             self._shift[place, 0, : len(unit)] = -origin * unit
 
+    @torch.no_grad()
     def _raw(self, pixels: Tensor) -> dict[str, Tensor]:
+        return self.rows_of(pixels)
+
+    def rows_of(self, pixels: Tensor) -> dict[str, Tensor]:
+        """What the layers say of uint8 crops, with no other origin or unit."""
         device, autocast = self.bench.world.device, self.bench.autocast
         inputs = normalize(pixels.to(device, non_blocking=True))
         if device.type == "cuda":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.no_grad(), torch.autocast(device.type, autocast, enabled=autocast is not None):
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
             return self._read(inputs)
 
 

@@ -22,6 +22,7 @@ from deepcluster.evaluation.detector_images import Scale, decoded
 from deepcluster.evaluation.detector_training import Course, Halfway, taught
 from deepcluster.evaluation.fast_rcnn import FastRCNN
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
+from deepcluster.evaluation.region_samples import FOREGROUND
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
     CLASSES,
@@ -32,18 +33,23 @@ from deepcluster.evaluation.voc import (
     warn_of_left_out,
 )
 from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.interruption import Interrupted
+
+FIGURES = ("eleven_point", "all_point")
 
 _MOST_JUDGED = 6_000  # boxes of an image that suppression looks at, over all classes
 
 
 @dataclass(frozen=True)
-class VocDetection:
+class VOCDetection:
     """Fast R-CNN taught on trainval, judged on test."""
 
     train: Literal["fc6-8", "all"] = "fc6-8"
     """What is learnt: fc6 and fc7 with the new layers, or the convolutions too."""
+
+    seeds: tuple[int, ...] = (0,)
+    """Each names the randomness of one training; of random, its weights too."""
 
     proposals: Source = "auto"
     """Who finds regions: opencv's selective search, grouping (ours), or auto: opencv if there."""
@@ -60,8 +66,8 @@ class VocDetection:
     long_side: int = 1000
     """Pixels that its long side may have; the short one then has fewer."""
 
-    steps: tuple[float, ...] = (0.001,)
-    """Step size (learning rate); of several, that which is best on val after learning on train."""
+    steps: tuple[float, ...] = (0.001, 0.01)
+    """Step sizes (learning rates), of which that is taken that is best on val."""
 
     passes: float = 16.0
     """How often each image is seen; the step falls to a tenth after three quarters."""
@@ -93,29 +99,39 @@ class VocDetection:
     detections: int = 100
     """Boxes of an image that are reported, at most."""
 
-    seed: int = 0
-    """Names all randomness; of random, its weights too."""
-
-    seeds: int = 1
-    """How many seeds, from that on, are taken for the mean and the spread."""
-
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
-        least = {"regions": 1, "short_side": 32, "images_per_step": 1, "regions_per_image": 1}
-        for name, value in {**least, "detections": 1, "seeds": 1}.items():
-            if getattr(self, name) < value:
-                raise UsageError(f"--{_flag(name)} {getattr(self, name)}: use at least {value}")
-        if self.long_side < self.short_side:
-            raise UsageError(f"--long-side {self.long_side}: use at least --short-side")
-        if not self.steps or min(self.steps) <= 0:
-            raise UsageError("--steps: use numbers above 0")
-        if self.passes <= 0:
-            raise UsageError(f"--passes {self.passes:g}: use a number above 0")
-        for name in ("foreground", "lowest_background", "suppression", "threshold"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"--{_flag(name)} {getattr(self, name):g}: use 0 to below 1")
-        if not 0 <= self.momentum < 1 or self.decay < 0:
-            raise UsageError("--momentum must be from 0 to below 1, --decay not below 0")
+        share = "0 to below 1"
+        for flag, value, good, bounds in (
+            ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
+            ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
+            ("--regions", self.regions, self.regions >= 1, "at least 1"),
+            ("--short-side", self.short_side, self.short_side >= 32, "at least 32"),
+            ("--long-side", self.long_side, self.long_side >= self.short_side, "--short-side up"),
+            ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--passes", self.passes, self.passes > 0, "a number above 0"),
+            ("--images-per-step", self.images_per_step, self.images_per_step >= 1, "at least 1"),
+            (
+                "--regions-per-image",
+                self.regions_per_image,
+                self.regions_per_image >= 1,
+                "at least 1",
+            ),
+            ("--foreground", self.foreground, 0 < self.foreground <= 1, "a share above 0"),
+            (
+                "--lowest-background",
+                self.lowest_background,
+                0 <= self.lowest_background < FOREGROUND,
+                f"0 to below {FOREGROUND}",
+            ),
+            ("--momentum", self.momentum, 0 <= self.momentum < 1, share),
+            ("--decay", self.decay, self.decay >= 0, "0 or above"),
+            ("--suppression", self.suppression, 0 <= self.suppression < 1, share),
+            ("--threshold", self.threshold, 0 <= self.threshold < 1, share),
+            ("--detections", self.detections, self.detections >= 1, "at least 1"),
+        ):
+            if not good:
+                raise UsageError(f"{flag} {value}: use {bounds}")
         if self.boxes is None:
             maker_of(self.proposals)
         elif not Path(self.boxes).is_dir():
@@ -130,8 +146,10 @@ class VocDetection:
         splits: tuple[Split, ...] = ("trainval", "test")
         if chooses:
             splits += ("train", "val")
-        subject = contender.network(self.seed)
-        FastRCNN(subject, len(CLASSES), self.seed)  # refuses other networks before images are read
+        subject = contender.network(self.seeds[0])
+        FastRCNN(
+            subject, len(CLASSES), self.seeds[0]
+        )  # refuses other networks before images are read
         sets = {split: devkit.annotated(split) for split in splits}
         warn_of_left_out([sets["trainval"], sets["test"]])
         bench.display.say(
@@ -145,39 +163,47 @@ class VocDetection:
             f"{described['test']['boxes']:,.0f} an image, which overlap "
             f"{described['test']['recall']:.1%} of the objects of test by half"
         )
-        runs = []
-        for seed in range(self.seed, self.seed + self.seeds):
 
-            def judged(step: float, learn: Split, judge: Split, seed: int = seed) -> dict[str, Any]:
-                name = f"detection-{self.train}-seed-{seed}-{judge}-step-{step:g}"
-                key = {
-                    "network": contender.network(seed).fingerprint,
-                    "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
-                    "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
-                    "settings": self._of_one_course(),
-                }
-                text = json.dumps([stages.common, name, key], sort_keys=True).encode()
-                digest = hashlib.blake2b(text, digest_size=8).hexdigest()
-                half = Halfway(stages.folder, f"stages/{name}-{digest}.safetensors")
-                if stages.fresh:
-                    half.forget()
-                data = (sets[learn], regions[learn]), (sets[judge], regions[judge])
-                result = stages(
-                    name, key, lambda: self._judged(contender, seed, step, *data, bench, half)
-                )
+        def judged(seed: int, step: float, learn: Split, judge: Split) -> dict[str, Any]:
+            name = f"detection-{self.train}-seed-{seed}-{judge}-step-{step:g}"
+            key = {
+                "network": contender.network(seed).fingerprint,
+                "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
+                "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
+                "settings": self._of_one_course(),
+            }
+            text = json.dumps([stages.common, name, key], sort_keys=True).encode()
+            digest = hashlib.blake2b(text, digest_size=8).hexdigest()
+            half = Halfway(stages.folder, f"stages/{name}-{digest}.safetensors")
+            if stages.fresh:
                 half.forget()
-                return result
+            data = (sets[learn], regions[learn]), (sets[judge], regions[judge])
 
-            step, tried = self.steps[0], {}
-            if chooses:
-                tried = {step: judged(step, "train", "val")["map"] for step in self.steps}
-                step = max(self.steps, key=lambda one: tried[one])
-            runs.append({"seed": seed, "step": step, **judged(step, "trainval", "test")})
-            runs[-1]["on_val"] = {f"{one:g}": value for one, value in tried.items()}
-        return self._outcome(contender.name, sets, described, runs)
+            def compute() -> dict[str, Any]:
+                try:
+                    return self._judged(contender, seed, step, *data, bench, half)
+                except NumericsError as error:
+                    if judge == "test":
+                        raise
+                    return {"mean": None, "diverged": str(error)}
+
+            result = stages(name, key, compute)
+            half.forget()
+            return result
+
+        step, on_val = self.steps[0], {}
+        if chooses:
+            tried = {one: judged(self.seeds[0], one, "train", "val") for one in self.steps}
+            on_val = {
+                one: tried[one]["mean"] and tried[one]["mean"]["eleven_point"] for one in self.steps
+            }
+            step = max(self.steps, key=lambda one: -1.0 if on_val[one] is None else on_val[one])
+        results = {seed: judged(seed, step, "trainval", "test") for seed in self.seeds}
+        choice = {"step": step, "on_val": {f"{one:g}": value for one, value in on_val.items()}}
+        return self._outcome(contender.name, sets, described, choice, results)
 
     def _of_one_course(self) -> dict[str, Any]:
-        apart = ("steps", "seed", "seeds", "boxes", "proposals")
+        apart = ("steps", "seeds", "boxes", "proposals")
         return {key: value for key, value in asdict(self).items() if key not in apart}
 
     def _regions(self, images: VocSet, stores: Path, bench: Bench) -> Regions:
@@ -215,13 +241,15 @@ class VocDetection:
         taught_at = time.monotonic()
         found = self.detected(model, judge[0].images, judge[1], scale, bench)
         precisions = detection_precisions(found, judge[0].images)
-        there = [precision for precision in precisions if precision is not None]
+        there = [one for one in precisions if one is not None]
         tenth = max(1, len(progress.losses) // 10)
         return {
-            "map": float(np.mean([precision.eleven_point for precision in there])),
-            "map_all_point": float(np.mean([precision.all_point for precision in there])),
+            "mean": {
+                figure: float(np.mean([getattr(one, figure) for one in there]))
+                for figure in FIGURES
+            },
             "classes": {
-                name: None if one is None else [one.eleven_point, one.all_point]
+                name: None if one is None else {figure: getattr(one, figure) for figure in FIGURES}
                 for name, one in zip(CLASSES, precisions, strict=True)
             },
             "detections": len(found),
@@ -295,53 +323,44 @@ class VocDetection:
         name: str,
         sets: dict[Split, VocSet],
         described: dict[Split, dict[str, Any]],
-        runs: list[dict[str, Any]],
+        choice: dict[str, Any],
+        results: dict[int, dict[str, Any]],
     ) -> Outcome:
-        elevens = [run["map"] for run in runs]
-        alls = [run["map_all_point"] for run in runs]
-        spreads = [
-            float(np.std(maps, ddof=1)) if len(runs) > 1 else None for maps in (elevens, alls)
-        ]
-        result = {
-            "map": float(np.mean(elevens)),
-            "map_all_point": float(np.mean(alls)),
-            "spread": spreads[0],
-            "regions": described,
-            "runs": runs,
+        several = len(results) > 1
+        values = {
+            figure: [result["mean"][figure] for result in results.values()] for figure in FIGURES
         }
-        title = f"{name}: voc-detection, {self.train}, on {sets['test'].folder.name} test"
-        rows = [
-            [
-                f"seed {run['seed']}",
-                percent(run["map"]),
-                percent(run["map_all_point"]),
-                f"{run['step']:g}",
-            ]
-            for run in runs
-        ]
-        if len(runs) > 1:
-            rows.append(["mean", percent(np.mean(elevens)), percent(np.mean(alls)), ""])
-            rows.append(["spread", *map(percent, spreads), ""])
-        recall = percent(described["test"]["recall"])
-        rows.append(["recall of the regions", recall, recall, ""])
-        classes = []
+        mean = {figure: float(np.mean(values[figure])) for figure in FIGURES}
+        spread = {figure: float(np.std(values[figure], ddof=1)) for figure in FIGURES if several}
+        rows = [["mean over classes", *(percent(mean[figure]) for figure in FIGURES)]]
+        if several:
+            rows.append(["spread over seeds", *(percent(spread[figure]) for figure in FIGURES)])
         for label in CLASSES:
-            figures = [run["classes"][label] for run in runs if run["classes"][label] is not None]
-            both = np.mean(figures, axis=0) if figures else (None, None)
-            classes.append([label, percent(both[0]), percent(both[1])])
+            found = [one for result in results.values() if (one := result["classes"][label])]
+            means = [
+                np.mean([one[figure] for one in found]) if found else None for figure in FIGURES
+            ]
+            rows.append([label, *map(percent, means)])
+        recall = described["test"]["recall"]
+        title = f"{name}: voc-detection, {self.train}, on {sets['test'].folder.name} test"
+        remarks = [
+            f"regions by {described['test']['source']}, {described['test']['boxes']:,.0f} an "
+            f"image: their recall of {percent(recall)} % at an overlap of 0.5 bounds the mAP"
+        ]
+        if choice["on_val"]:
+            tried = ", ".join(
+                f"{step}: {percent(value)}" for step, value in choice["on_val"].items()
+            )
+            remarks.append(f"step {choice['step']:g}, chosen on val ({tried})")
         return Outcome(
             data={split: sets[split].described() for split in sets},
-            result=result,
-            tables=[
-                Shown(title, ["", "mAP", "all-point", "step"], rows),
-                Shown("average precision by class", ["class", "11-point", "all-point"], classes),
-            ],
-            remarks=[
-                "no detector is better than its regions: their recall at an overlap of 0.5 bounds "
-                "the mAP"
-            ],
+            result={
+                "mean": mean,
+                "spread": spread or None,
+                "choice": choice,
+                "regions": described,
+                "seeds": {str(seed): result for seed, result in results.items()},
+            },
+            tables=[Shown(title, ["average precision, %", "11-point", "all-point"], rows)],
+            remarks=remarks,
         )
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")

@@ -35,6 +35,22 @@ CLASSIF: dict[tuple[str, str], float] = {  # pre-training images, clustering
 MLP_SOURCE = "appendix, table of fc6 to fc8 learnt anew on ImageNet"
 MLP = {"supervised": 59.7, "supervised Sobel": 57.8, "random": 12.0}
 
+TABLE2_SOURCE = "table 2, transfer to Pascal VOC (classification corrected by the erratum)"
+_TASKS = tuple(
+    f"{task} {part}"
+    for task in ("classification", "detection", "segmentation")
+    for part in ("fc6-8", "all")
+)
+TABLE2: dict[str, dict[str, float | None]] = {
+    name: dict(zip(_TASKS, figures, strict=True))
+    for name, figures in {
+        "ImageNet labels": (78.9, 79.9, None, 56.8, None, 48.0),
+        "random-rgb": (33.2, 57.0, 22.2, 44.5, 15.2, 30.1),
+        "random-sobel": (29.0, 61.9, 18.9, 47.9, 13.0, 32.0),
+        "DeepCluster": (70.4, 73.7, 51.4, 55.4, 43.2, 45.1),
+    }.items()
+}
+
 DEPTH_SOURCE = "table 4, mAP of detection on VOC 2007 with fine-tuning: another task"
 DEPTH: dict[str, tuple[float, float]] = {  # AlexNet, VGG-16
     "ImageNet labels": (56.8, 67.3),
