@@ -14,6 +14,7 @@ from deepcluster.evaluation.fast_rcnn import FastRCNN, Geometry
 from deepcluster.evaluation.region_samples import NOTHING, Candidates
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.voc import Box, VocImage, VocObject
+from deepcluster.images.crops import normalize
 from deepcluster.runtime.errors import UsageError
 
 
@@ -46,11 +47,11 @@ def test_the_first_cells_centre_is_where_the_maps_look():
         for part in (layer if isinstance(layer, nn.Sequential) else [layer])
         if not isinstance(part, nn.ReLU)
     ]
-    image = torch.zeros(1, 3, 400, 400, dtype=torch.float64, requires_grad=True)
-    cell = 12
+    image = torch.zeros(1, 3, 224, 224, dtype=torch.float64, requires_grad=True)
+    cell = 6  # sees pixels 30 to 192
     nn.Sequential(*layers)(image)[0, 0, cell, cell].backward()
     weight = image.grad[0].sum(dim=(0, 1))
-    seen = (weight * torch.arange(400)).sum() / weight.sum()
+    seen = (weight * torch.arange(224)).sum() / weight.sum()
     assert seen.item() == pytest.approx(detector.geometry.first + 16 * cell)
 
 
@@ -105,6 +106,28 @@ def test_frozen_convolutions_and_batch_norm_stay():
             assert not part.weight.requires_grad
         if isinstance(part, nn.Conv2d):
             assert part.weight.requires_grad
+
+
+def test_an_untrained_batch_norm_gets_statistics_and_a_trained_one_keeps_its():
+    detector = a_detector()
+    detector.learn("fc6-8")
+    images = [
+        torch.randint(0, 256, (3, 70, 90), generator=torch.Generator().manual_seed(seed)).float()
+        for seed in range(3)
+    ]
+    detector.settle(images)
+    norms = [part for part in detector.modules() if isinstance(part, nn.BatchNorm2d)]
+    first = detector.convolutions[0][0]
+    with torch.no_grad():
+        outputs = [first(normalize(image[None])) for image in images]
+    means = torch.stack([output.mean(dim=(0, 2, 3)) for output in outputs]).mean(dim=0)
+    torch.testing.assert_close(norms[0].running_mean, means)
+    assert not any(norm.training for norm in norms)
+    maps = detector.maps(images[0])
+    assert 0.2 < maps.square().mean().sqrt() < 5  # of the size that a trained network has
+    kept = [norm.running_var.clone() for norm in norms]
+    detector.settle(images[:1])
+    assert all(torch.equal(norm.running_var, var) for norm, var in zip(norms, kept, strict=True))
 
 
 def test_other_networks_are_refused():

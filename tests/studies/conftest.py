@@ -12,6 +12,7 @@ from deepcluster.clusters import KMeans
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.features import Whitening
 from deepcluster.presets import small
 from deepcluster.settings import Architecture, Speed
@@ -53,6 +54,8 @@ def terms(two_sets: tuple[Data, Data], devkit: Path, tmp_path: Path) -> Terms:
         mlp=MLPProbe(epochs=1, batch=16, steps=(0.01,), hidden=8),
         grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(1,)),
         tasks=voc_tasks(
-            devkit, VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8)
+            devkit,
+            VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8),
+            VOCDetection(steps=(0.01,), passes=0.2, short_side=64, regions=20),
         ),
     )

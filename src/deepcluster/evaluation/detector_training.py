@@ -33,6 +33,9 @@ from deepcluster.runtime.world import World
 SAVE_SECONDS = 300.0
 """How often what was learnt so far is saved, so that a killed evaluation loses no more."""
 
+SETTLED = 64
+"""Training images from which an untrained network's batch norms get their statistics."""
+
 _LOOK_EVERY = 50  # steps on a GPU, before the host looks at the loss: looking means waiting
 
 
@@ -185,10 +188,11 @@ def taught(
     """Teach the model in place, from where an interrupted course was left."""
     device, world = bench.world.device, bench.world
     model.learn(course.learnt)
-    optimizer = _optimizer(model, course, device)
-    progress = half.resumed(model, optimizer, world)
     lessons = Lessons(images, regions, scale, course)
     pixels = list(decoded(images, device, bench.workers))
+    model.settle(scale(image) for image in pixels[:SETTLED])
+    optimizer = _optimizer(model, course, device)
+    progress = half.resumed(model, optimizer, world)
 
     def computed(place: int, is_flipped: bool) -> Tensor:
         picture = scale(pixels[place])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -93,6 +94,26 @@ class FastRCNN(nn.Module):
             if isinstance(part, nn.BatchNorm2d):
                 part.requires_grad_(False)
 
+    @torch.no_grad()
+    def settle(self, images: Iterable[Tensor]) -> None:
+        """Give batch norms that never saw an image the statistics of these, before they are fixed.
+
+        An untrained network would else be judged by the scale of its maps, which shrinks from layer
+        to layer, rather than by what they show. A trained network stays as it is.
+        """
+        norms = [part for part in self.convolutions.modules() if isinstance(part, nn.BatchNorm2d)]
+        if any(_saw_images(norm) for norm in norms):
+            return
+        before = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.train()
+            norm.momentum = None  # the mean over the images
+        for pixels in images:
+            self.maps(pixels)
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.eval()
+            norm.momentum = momentum
+
     def maps(self, pixels: Tensor) -> Tensor:
         """1 x C x h x w: the last convolution's activation of one image, levels from 0 to 255."""
         images = normalize(pixels[None])
@@ -114,6 +135,12 @@ class FastRCNN(nn.Module):
         features = self.activation(self.fc7(self.fc6(pooled)))
         offsets = self.offsets(features).float()
         return self.scores(features).float(), offsets.unflatten(1, (-1, 4))
+
+
+def _saw_images(norm: nn.BatchNorm2d) -> bool:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return bool((norm.running_mean != 0).any() or (norm.running_var != 1).any())
 
 
 def _drawn(width: int, count: int, deviation: float, randomness: torch.Generator) -> nn.Linear:
