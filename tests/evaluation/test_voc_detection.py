@@ -3,97 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import detection_child
 import numpy as np
 import pytest
 import torch
+from detection_child import COURSE, SCALE, a_model, paint
 from devkit import write_devkit
-from PIL import Image
-from torch import nn
+from safetensors.torch import load_file
 
 from deepcluster import cli
 from deepcluster.evaluation import detector_training
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.detection_map import detection_precisions
 from deepcluster.evaluation.detector_images import KeptMaps, Scale
-from deepcluster.evaluation.detector_training import Course, Halfway, Lessons, taught
-from deepcluster.evaluation.evaluated import Evaluated
-from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.detector_training import Halfway, Lessons, taught
 from deepcluster.evaluation.proposals import Regions
-from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.voc import Box, VocImage, VocObject
+from deepcluster.evaluation.voc import VocImage
 from deepcluster.evaluation.voc_detection import VOCDetection
-from deepcluster.networks import Network
-from deepcluster.networks.plain import PlainConvnet, convolution
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.run_folder import RunFolder
-
-SCALE = Scale(48, 64)
-COURSE = Course(
-    learnt="fc6-8",
-    step=0.02,
-    iterations=450,
-    images_per_step=2,
-    regions_per_image=32,
-    foreground=0.25,
-    lowest_background=0.1,
-    momentum=0.9,
-    decay=0.0,
-    seed=0,
-)
-
-
-class Colours(PlainConvnet):
-    """Shows, every fourth pixel, the colours there and around; regions are pooled to 4 x 4."""
-
-    width = 64
-
-    def __init__(self) -> None:
-        first = convolution(3, 15, 12, stride=4, padding=4)
-        super().__init__({"conv1": first, "pool1": nn.MaxPool2d(2)})
-        torch.manual_seed(0)
-        self.fc6 = nn.Sequential(nn.Linear(15 * 16, 64), nn.ReLU(), nn.Dropout(0.1))
-        self.fc7 = nn.Sequential(nn.Linear(64, 64))
-        weight = torch.zeros(5, 3, 3, 3, 3)  # here and on four sides, from colour to colour
-        for place, (row, column) in enumerate([(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]):
-            weight[place, :, :, row, column] = torch.eye(3)
-        patches = weight.flatten(0, 1).repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
-        with torch.no_grad():
-            first[0].weight.copy_(patches / 16)
-            first[0].bias.zero_()
-
-
-def a_model() -> FastRCNN:
-    with torch.random.fork_rng():
-        network = Network(nn.Identity(), Colours(), nn.ReLU())
-    return FastRCNN(Evaluated(network, Shape()), 20, seed=0)
+from deepcluster.runtime.world import World
 
 
 @pytest.fixture(scope="module")
 def painted(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[VocImage], Regions]:
-    """Images with one coloured rectangle, whose class is its colour, and boxes around it."""
-    folder = tmp_path_factory.mktemp("painted")
-    randomness = np.random.default_rng(0)
-    images, regions = [], []
-    for number in range(24):
-        pixels = randomness.integers(0, 60, (48, 64, 3))
-        left, top = randomness.integers(0, 24, 2)
-        right, bottom = left + randomness.integers(16, 40), top + randomness.integers(12, 24)
-        label = number % 3
-        pixels[top:bottom, left:right, label] += 180
-        path = folder / f"{number}.png"
-        Image.fromarray(pixels.astype(np.uint8)).save(path)
-        thing = VocObject(label, Box(left, top, right, bottom))
-        images.append(VocImage(str(number), path, 64, 48, (thing,)))
-        near = np.array(thing.box) + randomness.integers(-8, 9, (60, 4))
-        anywhere = randomness.integers((0, 0, 12, 12), (30, 30, 42, 42), (60, 4))
-        boxes = np.concatenate([near, anywhere]).clip(0, (64, 48, 64, 48))
-        regions.append(boxes[(boxes[:, 2:] - boxes[:, :2]).min(axis=1) > 4].astype(np.float64))
-    return images, Regions(regions, "by hand")
+    return paint(tmp_path_factory.mktemp("painted"))
 
 
 def test_a_detector_learns_what_is_where(painted, tmp_path: Path):
@@ -190,6 +133,26 @@ def test_maps_are_kept_while_they_fit():
         for place in range(3):
             maps(place, False)
     assert asked == [(0, False), (1, False), (2, False), (2, False)]
+
+
+@pytest.mark.slow
+def test_two_processes_learn_and_find_what_one_does(tmp_path: Path):
+    detection_child.work(World(), tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    script = str(Path(detection_child.__file__))
+    subprocess.run([*launcher, script, str(tmp_path)], env=environment, check=True, timeout=300)
+    one, *two = (
+        load_file(tmp_path / f"left-{name}.safetensors") for name in ("0-of-1", "0-of-2", "1-of-2")
+    )
+    for left in two:
+        assert left.keys() == one.keys()
+        for name, value in one.items():
+            torch.testing.assert_close(left[name], value, rtol=1e-4, atol=1e-4)
 
 
 SMALL = (
