@@ -38,6 +38,28 @@ def test_linear_figures_are_those_of_the_source(printed: str):
         assert (*getattr(paper, table)[name][0], *getattr(paper, table)[name][1]) == figures
 
 
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("ImageNet labels", "ImageNet labels"),
+        ("Random-rgb", "random-rgb"),
+        ("Random-sobel", "random-sobel"),
+        (r"\\OURS", "DeepCluster"),
+    ],
+)
+def test_transfer_figures_are_those_of_the_source(printed: str, name: str):
+    if not SOURCE.is_file():
+        pytest.skip("the paper's source is not beside the checkout")
+    table = SOURCE.read_text().partition(r"\label{sec:pascal}")[2].partition(r"\label{tab:voc}")[0]
+    (line,) = re.findall(rf"^\s*{printed}\s*&&(.*)\\\\", table, re.MULTILINE)
+    cells = [cell for cell in line.split("&") if cell.strip()]
+    values = [re.search(r"\d+\.\d", cell) for cell in cells]
+    assert list(paper.TABLE2[name].values()) == [
+        None if found is None else float(found[0]) for found in values
+    ]
+
+
 def test_shares_of_the_gap():
     shares = paper.gap_closed(
         *(paper.TABLE1[name][0] for name in ("DeepCluster", "random", "ImageNet labels"))
