@@ -54,7 +54,7 @@ def test_the_help_lists_the_studies_without_torch():
         ("uncurated --data data", "uncurated mixes two data sets: give --second DIR"),
         ("table2 --data data", "give --voc DIR, a VOCdevkit folder"),
         ("table2 --data data --voc data", "--data data: there is no VOC2007 in it"),
-        ("table1 --data data --voc data", "--voc is for table2"),
+        ("table1 --data data --voc data", "--voc is for studies of transfer"),
         ("reassign --data data --minutes 1", "give --epochs instead"),
         ("stopping --data data --minutes 1", "give --epochs"),
     ],
