@@ -230,7 +230,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
     if study.judge != "transfer" or asked.voc is None:
         return ()
-    find_devkit(asked.voc, 2007)  # before anything is trained
+    find_devkit(asked.voc, 2007, "--voc")  # before anything is trained
     return voc_tasks(asked.voc)
 
 

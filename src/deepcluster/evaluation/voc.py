@@ -291,19 +291,19 @@ class Devkit:
             )
 
 
-def find_devkit(data: Path | None, year: Year = 2007) -> Devkit:
+def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> Devkit:
     """The devkit of that year in what the user named: VOCdevkit, the year's folder, its parent."""
     if data is None:
-        raise UsageError(f"which images? give --data DIR, a VOCdevkit folder with VOC{year}")
+        raise UsageError(f"which images? give {flag} DIR, a VOCdevkit folder with VOC{year}")
     if not data.is_dir():
-        raise UsageError(f"--data {data}: there is no such folder")
+        raise UsageError(f"{flag} {data}: there is no such folder")
     names = ("", f"VOC{year}", f"VOCdevkit/VOC{year}")
     for place in (data / name for name in names):
         if any((place / name).is_dir() for name in _FOLDERS):
             return Devkit(place)
     other = next((p for p in (data / "VOCdevkit", data) for p in p.glob("VOC2*") if p.is_dir()), "")
     hint = f"; to use {other}, name it" if other else f", with {', '.join(_FOLDERS)}"
-    raise UsageError(f"--data {data}: there is no VOC{year} in it{hint}")
+    raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
 
 
 def labels_of(objects: Sequence[VocObject]) -> list[int]:
