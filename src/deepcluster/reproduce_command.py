@@ -36,11 +36,13 @@ from deepcluster.studies import (
     dimensions,
     draw,
     fig2,
+    pic,
     reassign,
     sobel,
     stopping,
     table1,
     table2,
+    table3,
     uncurated,
     variants,
 )
@@ -62,6 +64,8 @@ BY_NAME: dict[str, Study] = {
     for module in (
         table1,
         table2,
+        table3,
+        pic,
         fig2,
         draw,
         reassign,
@@ -226,7 +230,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
     if study.judge != "transfer" or asked.voc is None:
         return ()
-    find_devkit(asked.voc, 2007)  # before anything is trained
+    find_devkit(asked.voc, 2007, "--voc")  # before anything is trained
     return voc_tasks(asked.voc)
 
 
@@ -280,7 +284,7 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
             f"{study.name} judges by transfer to Pascal VOC: give --voc DIR, a VOCdevkit folder"
         )
     if asked.voc is not None and study.judge != "transfer":
-        raise UsageError(f"--voc is for table2; {study.name} does without it")
+        raise UsageError(f"--voc is for studies of transfer; {study.name} does without it")
     if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
         raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
     if len({*asked.seeds}) < len(asked.seeds):

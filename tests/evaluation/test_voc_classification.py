@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-import child
 import numpy as np
 import pytest
 import torch
@@ -19,13 +22,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms import RandomResizedCrop
 
+from deepcluster.evaluate_command import evaluate
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.evaluated import Evaluated
-from deepcluster.evaluation.multi_label import multi_label_loss, part_view
+from deepcluster.evaluation.labelled_images import cropped_from, packed
+from deepcluster.evaluation.multi_label import (
+    Classifiers,
+    Course,
+    MultiLabelled,
+    multi_label_loss,
+    part_view,
+)
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.voc import CLASSES
 from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.images.crops import TEN, normalize
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -169,6 +182,41 @@ def test_candidates_are_chosen_on_val_and_stages_are_kept(planted: Path, tmp_pat
         assert again.result["seeds"]["1"][part] == first.result["seeds"]["1"][part]
 
 
+def test_scores_are_the_mean_over_ten_crops(planted: Path, tmp_path: Path):
+    """Crop by crop, from the network's own output and the classifier's own weights, in float64."""
+    bench = Bench(workers=1, look_batch=7)
+    store = packed(planted / "VOCdevkit/VOC2007/JPEGImages", 64, "rgb", tmp_path, bench)
+    images = cropped_from(store, 64, bench)
+    labels = np.random.default_rng(0).choice([-1, 0, 1], (20, 5))
+    part = MultiLabelled(images, np.arange(20, 40), labels)
+    network = contender().network(0).network.eval()
+    view = part_view("any", 0.1, 0.5)
+    candidates = [Candidate(0.01, 0.0), Candidate(0.1, 0.0)]
+    course = Course(2, 10, 0.9, "constant", view, seed=0)
+    classifiers = Classifiers(network, candidates, 6, 0.0, course, bench, fine_tuned=False)
+    classifiers.learn(part, "learning", {})
+
+    crops = [torch.cat(list(images.seen(range(20, 40), 20, 1, place=place))) for place in TEN]
+    centre = torch.cat(list(images.seen(range(20, 40), 20, 1)))
+    rows = network.trunk(normalize(centre)).detach().double()
+    origin, length = rows.mean(0), rows.var(0, correction=0).sum().sqrt()
+    for number in range(2):
+        w6, b6, w7, b7, w8, b8 = (
+            parameter[0, number].detach().double() for parameter in classifiers.readout.parameters
+        )
+        total = torch.zeros(20, 5, dtype=torch.float64)
+        for crop in crops:
+            x = (network.trunk(normalize(crop)).detach().double() - origin) / length * 3**0.5
+            total += ((x @ w6.T + b6).relu() @ w7.T + b7).relu() @ w8.T + b8
+        scores = classifiers.judge(part, "ten", view, "testing", {})[:, number]
+        np.testing.assert_allclose(scores, total.numpy() / 10, atol=1e-4)
+
+    found = classifiers.judge(part, "random", view, "testing", {})
+    classifiers.bench = Bench(workers=2)  # neither batches nor threads change a crop
+    again = classifiers.judge(part, "random", view, "testing", {})
+    np.testing.assert_allclose(found, again, atol=1e-5)
+
+
 def test_frozen_means_frozen_and_all_means_all(planted: Path, tmp_path: Path):
     networks: list[Network] = []
 
@@ -226,24 +274,53 @@ def test_a_devkit_without_a_set_is_refused(planted: Path, tmp_path: Path):
         judged(QUICK, tmp_path / "kit", tmp_path)
 
 
-def test_the_verb_from_words_to_file(tmp_path: Path):
+def test_the_verb_from_words_to_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     write_devkit(tmp_path, {"train": 6, "val": 6, "test": 6})
-    words = "evaluate random-rgb voc-classification --data . --device cpu --workers 1".split()
+    monkeypatch.chdir(tmp_path)
+    words = "random-rgb voc-classification --data . --device cpu --workers 1 --decays 1e-6".split()
     words += "--input-size 64 --width 16 --epochs 1 --batch 6 --steps 0.01 0.03".split()
-    code, output = child.run([*words, "--decays", "1e-6"], tmp_path)
-    assert code == 0, output
+    assert evaluate(words) == 0
+    output = capsys.readouterr().out
     assert "mean over classes" in output
     assert "chosen on val" in output
     assert "no test image shows" in output
     assert all(len(line) <= 100 for line in output.splitlines())
-    record = json.loads(
-        (tmp_path / output.splitlines()[-1].removeprefix("written to ")).read_text()
-    )
+    written = output.splitlines()[-1].removeprefix("written to ")
+    record = json.loads((tmp_path / written).read_text())
     assert record["protocol"] == "voc-classification"
     assert record["network"]["front"] == "rgb"
     assert record["settings"]["train"] == "fc6-8"
     assert record["data"]["test"]["images"] == 6
     assert 0 < record["result"]["mean"]["eleven_point"] <= 1
-    code, output = child.run(["evaluate", "random", "voc-classification"], tmp_path)
-    assert code == 2
-    assert "which images? give --data DIR" in output
+    assert evaluate(words) == 0
+    assert capsys.readouterr().out.count("kept from before") == 2
+    with pytest.raises(UsageError, match=r"which images\? give --data DIR"):
+        evaluate(words[:2])
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(tmp_path: Path):
+    write_devkit(tmp_path, {"train": 20, "val": 20, "test": 20})
+    words = "evaluate random-rgb voc-classification --data . --device cpu --workers 1 --epochs 2"
+    words += " --input-size 64 --width 16 --batch 10 --steps 0.01 0.03 --decays 1e-6 --dropout 0"
+    for train in ("fc6-8", "all"):
+        means = []
+        for processes in (1, 2):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            launcher = f"--nproc-per-node {processes} --master-addr 127.0.0.1 --master-port {port}"
+            out = tmp_path / f"{train}-{processes}"
+            every = f"-m torch.distributed.run {launcher} -m deepcluster {words} --train {train}"
+            subprocess.run(
+                [sys.executable, *every.split(), "--out", str(out)],
+                cwd=tmp_path,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                check=True,
+            )
+            (written,) = out.glob("*.json")
+            means.append(json.loads(written.read_text())["result"]["mean"]["plain"])
+        # Batch norm that learns sees the half of a batch that its own process has.
+        assert means[0] == pytest.approx(means[1], abs=1e-6 if train == "fc6-8" else 0.1)

@@ -62,8 +62,8 @@ class FrozenFeatures:
         mine = ids[share.start : share.stop]
         sums: dict[str, Tensor] = {}
         squares: dict[str, Tensor] = {}
-        # A process without images still takes part in the sums.
-        blank = torch.zeros(1, images.channels, images.size, images.size, dtype=torch.uint8)
+        # A process without images still takes part in the sums. Two, which batch norm may want.
+        blank = torch.zeros(2, images.channels, images.size, images.size, dtype=torch.uint8)
         for name, rows in self._raw(blank).items():
             self.widths[name] = rows.shape[1]
             sums[name] = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)

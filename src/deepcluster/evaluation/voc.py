@@ -177,18 +177,17 @@ class Devkit:
         by_class = self._labels(split)
 
         def judged(name: str) -> tuple[VocImage, list[int], int]:
-            path, size = self._found(name)
-            objects = _objects(self.folder / "Annotations" / f"{name}.xml", size)
-            found = labels_of(objects)
+            image = self._image(name)
+            found = labels_of(image.objects)
             if by_class is None:
-                return VocImage(name, path, *size, objects), found, 0
+                return image, found, 0
             row = [labels.get(name) for labels in by_class]
             if None in row:
                 where = f"{CLASSES[row.index(None)]}_{split}.txt"
                 raise _NotUsable("a class set says nothing of it", where)
             given = [label for label in row if label is not None]
             wrong = sum(one != other for one, other in zip(given, found, strict=True))
-            return VocImage(name, path, *size, objects), given, wrong
+            return image, given, wrong
 
         kept, left_out = _sifted(names, judged)
         self._refuse_few("Main", split, len(names), left_out)
@@ -219,6 +218,25 @@ class Devkit:
             suffix = path.suffix.lower().lstrip(".")
             if suffix in EXTENSIONS and (path.stem not in found or suffix == "jpg"):
                 found[path.stem] = path
+        return found
+
+    @cached_property
+    def _known(self) -> dict[str, VocImage | _NotUsable]:
+        """What was read before: an image is in several sets."""
+        return {}
+
+    def _image(self, name: str) -> VocImage:
+        """An image with its objects."""
+        if name not in self._known:
+            try:
+                path, size = self._found(name)
+                objects = _objects(self.folder / "Annotations" / f"{name}.xml", size)
+                self._known[name] = VocImage(name, path, *size, objects)
+            except _NotUsable as verdict:
+                self._known[name] = verdict
+        found = self._known[name]
+        if isinstance(found, _NotUsable):
+            raise found
         return found
 
     def _found(self, name: str) -> tuple[Path, tuple[int, int]]:
@@ -273,19 +291,19 @@ class Devkit:
             )
 
 
-def find_devkit(data: Path | None, year: Year = 2007) -> Devkit:
+def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> Devkit:
     """The devkit of that year in what the user named: VOCdevkit, the year's folder, its parent."""
     if data is None:
-        raise UsageError(f"which images? give --data DIR, a VOCdevkit folder with VOC{year}")
+        raise UsageError(f"which images? give {flag} DIR, a VOCdevkit folder with VOC{year}")
     if not data.is_dir():
-        raise UsageError(f"--data {data}: there is no such folder")
+        raise UsageError(f"{flag} {data}: there is no such folder")
     names = ("", f"VOC{year}", f"VOCdevkit/VOC{year}")
     for place in (data / name for name in names):
         if any((place / name).is_dir() for name in _FOLDERS):
             return Devkit(place)
     other = next((p for p in (data / "VOCdevkit", data) for p in p.glob("VOC2*") if p.is_dir()), "")
     hint = f"; to use {other}, name it" if other else f", with {', '.join(_FOLDERS)}"
-    raise UsageError(f"--data {data}: there is no VOC{year} in it{hint}")
+    raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
 
 
 def labels_of(objects: Sequence[VocObject]) -> list[int]:

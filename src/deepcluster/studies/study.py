@@ -116,13 +116,16 @@ class Results:
             for layer in (by_seed[0] if by_seed else {})
         }
 
-    def transferred(self, row: str, task: str, figure: str | None = None) -> Figured | None:
-        """What the row reaches in a task of transfer, in percent; its first figure or another."""
-        values = []
-        for entry in self.of(row):
-            figures = entry.judged[task]["figures"]
-            values.append(100 * figures[figure or next(iter(figures))])
-        return Figured.of(values) if values else None
+    def transferred(
+        self, row: str, tasks: Sequence[str], figure: str | None = None
+    ) -> list[Figured | None]:
+        """What the row reaches in tasks of transfer, in percent: their first figure, or another."""
+        found: list[Figured | None] = []
+        for task in tasks:
+            figures = [entry.judged[task]["figures"] for entry in self.of(row)]
+            shares = [100 * one[figure or next(iter(one))] for one in figures]
+            found.append(Figured.of(shares) if shares else None)
+        return found
 
     def line(
         self, row: str, data: str, paper: Figures | str = "-", *, ten_crops: bool = False
