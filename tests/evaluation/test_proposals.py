@@ -81,6 +81,17 @@ def test_unfit_files_are_refused(images: VocSet, tmp_path: Path):
         read_regions(tmp_path, images, 9)
 
 
+def test_regions_of_trainval_are_those_of_val(images: VocSet):
+    devkit = Devkit(images.folder)
+    trainval, val = devkit.annotated("trainval"), devkit.annotated("val")
+    every = Regions([np.full((1, 4), float(place)) for place in range(len(trainval))], "by hand")
+    places = [[image.name for image in trainval.images].index(one.name) for one in val.images]
+    chosen = every.chosen(trainval, val)
+    assert chosen is not None
+    assert [boxes[0, 0] for boxes in chosen.boxes] == places
+    assert every.chosen(trainval, images) is None  # test's images are others
+
+
 def test_recall_by_hand(images: VocSet):
     two = images.images[:2]
     things = [[t.box for t in image.objects if not t.difficult] for image in two]

@@ -176,6 +176,8 @@ def test_the_protocol_from_end_to_end(
     result = json.loads(file.read_text())["result"]
     assert 0 <= result["mean"]["eleven_point"] <= 1
     assert result["regions"]["test"]["recall"] > 0.5
+    made = sorted(path.name.rpartition("-")[0] for path in Path("evaluations/stores").iterdir())
+    assert made == ["regions-grouping-1-test", "regions-grouping-1-trainval"]  # for val, chosen
     on_val = result["choice"]["on_val"]
     assert result["choice"]["step"] == max((0.001, 0.01), key=lambda step: on_val[f"{step:g}"])
     assert [(seed, run["iterations"]) for seed, run in result["seeds"].items()] == [

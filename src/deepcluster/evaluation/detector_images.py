@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -71,9 +72,11 @@ class KeptMaps:
 
 
 def room_on(device: torch.device) -> int:
-    """Half of the memory that is free there, in bytes."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] // 2
-    import os
+    """Half of the memory that is free there, in bytes; of the host's no more than 4 GiB.
 
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    What the host calls free may be more than a container is allowed.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) // 2
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(free // 2, 4 * 2**30)

@@ -63,6 +63,15 @@ class Regions:
             digest.update(np.ascontiguousarray(rows).tobytes())
         return digest.hexdigest()
 
+    def chosen(self, mine: VocSet, others: VocSet) -> Regions | None:
+        """Those of other images, where all of them are among the images that these belong to."""
+        by_name = {image.name: boxes for image, boxes in zip(mine.images, self.boxes, strict=True)}
+        if mine.folder != others.folder or not {image.name for image in others.images} <= {
+            *by_name
+        }:
+            return None
+        return Regions([by_name[image.name] for image in others.images], self.source)
+
     def recall(self, images: Sequence[VocImage]) -> float:
         """The share of the objects, difficult ones aside, that some region overlaps by half."""
         found, count = 0, 0

@@ -156,7 +156,10 @@ class VOCDetection:
             f"{len(sets['trainval']):,} images to learn from, {len(sets['test']):,} to find "
             "objects in"
         )
-        regions = {split: self._regions(sets[split], material.stores, bench) for split in splits}
+        regions: dict[Split, Regions] = {}
+        for split in splits:  # trainval has the images of train and val
+            known = regions["trainval"].chosen(sets["trainval"], sets[split]) if regions else None
+            regions[split] = known or self._regions(sets[split], material.stores, bench)
         described = {name: regions[name].described(sets[name].images) for name in splits}
         bench.display.say(
             f"regions by {described['test']['source']}: "
