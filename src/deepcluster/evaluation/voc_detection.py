@@ -32,8 +32,9 @@ from deepcluster.evaluation.voc import (
     find_devkit,
     warn_of_left_out,
 )
+from deepcluster.images.folder import encoded
 from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import NumericsError, UsageError
+from deepcluster.runtime.errors import DataError, NumericsError, UsageError
 from deepcluster.runtime.interruption import Interrupted
 
 FIGURES = ("eleven_point", "all_point")
@@ -152,6 +153,10 @@ class VOCDetection:
         )  # refuses other networks before images are read
         sets = {split: devkit.annotated(split) for split in splits}
         warn_of_left_out([sets["trainval"], sets["test"]])
+        for split, one in sets.items():
+            if all(thing.difficult for image in one.images for thing in image.objects):
+                where = encoded(str(one.folder))
+                raise DataError(f"{where}: {split} has no object that is not difficult")
         bench.display.say(
             f"{len(sets['trainval']):,} images to learn from, {len(sets['test']):,} to find "
             "objects in"
