@@ -39,7 +39,7 @@ def test_the_help_lists_the_studies_without_torch():
     ("words", "said"),
     [
         ("tabel1 --smoke", "no such study 'tabel1'; did you mean table1?"),
-        ("--smoke", "which study? deepcluster reproduce NAME: table1, fig2"),
+        ("--smoke", "which study? deepcluster reproduce NAME: table1, table2"),
         ("table1", "which images? deepcluster reproduce table1 --data DIR"),
         ("table1 --data nowhere", "--data nowhere: there is no such folder"),
         ("table1 --data data/train", "there is no folder train in it"),
@@ -52,6 +52,9 @@ def test_the_help_lists_the_studies_without_torch():
         ("table1 --data data --out data/train", "already holds 'kind0', which is not ours"),
         ("table1 --data data --sedes 1", "no such option --sedes; did you mean --seeds?"),
         ("uncurated --data data", "uncurated mixes two data sets: give --second DIR"),
+        ("table2 --data data", "give --voc DIR, a VOCdevkit folder"),
+        ("table2 --data data --voc data", "--voc data: there is no VOC2007 in it"),
+        ("table1 --data data --voc data", "--voc is for studies of transfer"),
         ("reassign --data data --minutes 1", "give --epochs instead"),
         ("stopping --data data --minutes 1", "give --epochs"),
     ],

@@ -19,7 +19,7 @@ VERBS = {
     "train": "learn features and groups from a folder of images; the same command continues",
     "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
     "pack": "decode images once into a store that train reads",
-    "evaluate": "how good a network is: linear probes, nearest neighbours, agreement with labels",
+    "evaluate": "how good a network is: linear probes, neighbours, agreement, transfer to VOC",
     "embed": "features of any images into a .parquet, .npy or .csv file",
     "predict": "the group of any images, or that they belong to none",
     "similar": "the images of a run that are most like one image",
@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = error.exit_code
     except Interrupted as stop:
         if os.environ.get("RANK", "0") == "0":
-            again = "begins anew" if words[:1] == ["evaluate"] else "continues"
+            is_staged = words[2:3] and words[2].startswith(("voc-", "retrieval"))
+            anew = words[:1] == ["evaluate"] and not is_staged
+            again = "begins anew" if anew else "continues"
             _complain(f"stopped; what was saved is whole, and the same command {again}")
         code = stop.exit_code
     except KeyboardInterrupt:

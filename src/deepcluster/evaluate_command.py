@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import platform
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -17,8 +13,8 @@ import torch
 import tyro
 from rich.table import Table
 
-import deepcluster
 from deepcluster import flags
+from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.group_agreement import own_agreement, predicted_agreement
@@ -28,6 +24,9 @@ from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
+from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
+from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.runtime import interruption
@@ -43,15 +42,6 @@ Name = Annotated[str | None, shown_as("NAME")]
 @dataclass(frozen=True)
 class Common:
     """Flags of every protocol."""
-
-    data: Folder = None
-    """Folder with train/ and val/ (or test/), each with one folder per class."""
-
-    train: Folder = None
-    """Training images, if not data/train: folder, list, shards or store."""
-
-    test: Folder = None
-    """Test images, if not data/val."""
 
     out: Folder = None
     """Where the result is written; RUN/evaluations, or evaluations for random, if not given."""
@@ -82,21 +72,35 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Linear(Common):
+class Labelled(Common):
+    """Flags of protocols that take images with one class each."""
+
+    data: Folder = None
+    """Folder with train/ and val/ (or test/), each with one folder per class."""
+
+    train: Folder = None
+    """Training images, if not data/train: folder, list, shards or store."""
+
+    test: Folder = None
+    """Test images, if not data/val."""
+
+
+@dataclass(frozen=True)
+class Linear(Labelled):
     """A linear classifier on each frozen layer, all layers and candidates learnt together."""
 
     settings: Annotated[LinearProbe, tyro.conf.arg(name="")] = field(default_factory=LinearProbe)
 
 
 @dataclass(frozen=True)
-class Mlp(Common):
+class Mlp(Labelled):
     """fc6 to fc8 learnt anew on the frozen convolutions."""
 
     settings: Annotated[MLPProbe, tyro.conf.arg(name="")] = field(default_factory=MLPProbe)
 
 
 @dataclass(frozen=True)
-class Nearest(Common):
+class Nearest(Labelled):
     """The vote of the nearest training images, by cosine; nothing is learnt."""
 
     settings: Annotated[KNearest, tyro.conf.arg(name="")] = field(default_factory=KNearest)
@@ -106,8 +110,38 @@ class Nearest(Common):
 
 
 @dataclass(frozen=True)
-class Agreement(Common):
+class Agreement(Labelled):
     """How well a run's groups agree with the folders of its own images, or of others (--data)."""
+
+
+@dataclass(frozen=True)
+class Transferred(Common):
+    """Flags of every protocol of transfer.
+
+    One more is a subclass whose field `settings` is a `Transfer`, and its line in PROTOCOLS.
+    """
+
+    data: Folder = None
+    """VOCdevkit, the folder of the year in it, or what holds VOCdevkit."""
+
+    fresh: bool = False
+    """Compute again what earlier evaluations have kept in stages/."""
+
+
+@dataclass(frozen=True)
+class ClassifiedVOC(Transferred):
+    """VOC2007 classification: fc6 to fc8, or all, learnt for 20 classes; average precision."""
+
+    settings: Annotated[VOCClassification, tyro.conf.arg(name="")] = field(
+        default_factory=VOCClassification
+    )
+
+
+@dataclass(frozen=True)
+class DetectedVOC(Transferred):
+    """Object detection by Fast R-CNN on Pascal VOC 2007, taught on trainval, judged on test."""
+
+    settings: Annotated[VOCDetection, tyro.conf.arg(name="")] = field(default_factory=VOCDetection)
 
 
 PROTOCOLS: dict[str, type[Common]] = {
@@ -115,6 +149,8 @@ PROTOCOLS: dict[str, type[Common]] = {
     "mlp": Mlp,
     "knn": Nearest,
     "agreement": Agreement,
+    "voc-classification": ClassifiedVOC,
+    "voc-detection": DetectedVOC,
 }
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -122,16 +158,20 @@ _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
 _HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
 
 How good a network is. RUN is a run folder or its name in runs/, or random, random-rgb or
-random-sobel: the network untrained (of the shape of --like RUN). DIR holds train/ and val/ (or
-test/), each with one folder per class.
+random-sobel: the network untrained (of the shape of --like RUN).
 
-  linear     a linear classifier on each frozen layer
-  mlp        fc6 to fc8 learnt anew on the frozen convolutions
-  knn        the vote of the nearest training images
-  agreement  the run's groups beside the folders; of its own images if --data is not given
+DIR holds train/ and val/ (or test/), each with one folder per class:
+  linear              a linear classifier on each frozen layer
+  mlp                 fc6 to fc8 learnt anew on the frozen convolutions
+  knn                 the vote of the nearest training images
+  agreement           the run's groups beside the folders; of its own images without --data
 
-deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md says how each
-protocol differs from the paper's.
+DIR is Pascal VOC's devkit:
+  voc-classification  which of 20 classes an image shows; fc6-8 or all learnt
+  voc-detection       where objects of 20 classes are, by Fast R-CNN; fc6-8 or all learnt
+
+deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md and
+docs/transfer.md say how each protocol differs from the paper's.
 """
 
 
@@ -157,17 +197,23 @@ def evaluate(words: list[str]) -> int:
         Display(speaks=world.leads).shown() as display,
     ):
         bench = _bench(asked, world, display)
-        carry_out = {Linear: _probe, Mlp: _probe, Nearest: _nearest, Agreement: _agreement}[kind]
-        about = carry_out(asked, name, folder, bench)  # type: ignore[operator]
+        own = {Linear: _probe, Mlp: _probe, Nearest: _nearest, Agreement: _agreement}
+        about = own.get(kind, _transfer)(asked, name, folder, bench)  # type: ignore[operator]
         if world.leads:
-            _write(asked, name, protocol, folder, about, bench)
+            place = record.place_of(asked.out, folder)
+            record.write(place, name, protocol, folder, about, bench)
     return 0
 
 
 def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) -> Evaluated:
     """The network that the words name."""
+    return of_run(folder) if folder else untrained(subject_shape(asked, name, folder), seed)
+
+
+def subject_shape(asked: Common, name: str, folder: RunFolder | None) -> Shape:
+    """What the network that the words name is built from."""
     if folder is not None:
-        return of_run(folder)
+        return Shape.of_run(folder)
     shape = Shape() if asked.like is None else Shape.of_run(begun_run(asked.like, "--like"))
     shape = replace(
         shape,
@@ -179,7 +225,32 @@ def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) ->
         shape = replace(shape, front=front)  # type: ignore[arg-type]
     if shape.input_size < 64:
         raise UsageError(f"--input-size {shape.input_size}: use at least 64")
-    return untrained(shape, seed)
+    return shape
+
+
+def _transfer(
+    asked: Transferred, name: str, folder: RunFolder | None, bench: Bench
+) -> dict[str, Any]:
+    settings: Transfer = asked.settings  # type: ignore[attr-defined]
+    settings.validate()
+
+    def network(seed: int) -> Evaluated:
+        return subject_of(asked, name, folder, seed).on(bench.world)
+
+    common = {"settings": type(settings).__name__, **record.conditions(bench)}
+    stages = Stages(record.place_of(asked.out, folder), common, bench, asked.fresh)
+    material = Material(asked.data, asked.stores)
+    outcome = settings(Contender(name, network), material, bench, stages)
+    for table in outcome.tables:
+        table.on(bench.display)
+    for remark in outcome.remarks:
+        bench.display.say(remark)
+    return {
+        "network": asdict(subject_shape(asked, name, folder)),
+        "data": outcome.data,
+        "settings": asdict(settings),  # type: ignore[call-overload]
+        "result": outcome.result,
+    }
 
 
 def _probe(
@@ -314,7 +385,7 @@ def _bench(asked: Common, world: World, display: Display) -> Bench:
 
 
 def _opened(
-    asked: Common, places: tuple[Path, Path], subject: Evaluated, bench: Bench
+    asked: Labelled, places: tuple[Path, Path], subject: Evaluated, bench: Bench
 ) -> tuple[LabelledImages, LabelledImages]:
     size = subject.shape.input_size
     train, test = (opened(place, size, subject.colour, asked.stores, bench) for place in places)
@@ -342,39 +413,6 @@ def _described(labelled: LabelledImages) -> dict[str, Any]:
         "images": len(labelled),
         "classes": len(labelled.names),
     }
-
-
-def _write(
-    asked: Common,
-    name: str,
-    protocol: str,
-    folder: RunFolder | None,
-    about: dict[str, Any],
-    bench: Bench,
-) -> None:
-    """Put the result beside the run; the same evaluation has the same name."""
-    device = bench.world.device
-    record = {
-        "format": 1,
-        "protocol": protocol,
-        "run": name,
-        "trained": None if folder is None else folder.settings["effective"],
-        **about,
-        "precision": "float32" if bench.autocast is None else "bfloat16",
-        "versions": {
-            "deepcluster": deepcluster.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        },
-    }
-    same = {key: record.get(key) for key in ("run", "network", "data", "settings", "precision")}
-    digest = hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=4).hexdigest()
-    default = Path("evaluations") if folder is None else folder.path / "evaluations"
-    who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
-    target = RunFolder(asked.out or default)
-    target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
-    bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

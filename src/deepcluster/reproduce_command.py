@@ -20,6 +20,7 @@ from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import splits
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.voc import find_devkit
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.intake import Intake
 from deepcluster.presets import PRESETS, automatic
@@ -35,10 +36,13 @@ from deepcluster.studies import (
     dimensions,
     draw,
     fig2,
+    pic,
     reassign,
     sobel,
     stopping,
     table1,
+    table2,
+    table3,
     uncurated,
     variants,
 )
@@ -46,6 +50,7 @@ from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.outcome import show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import Row, Study
+from deepcluster.studies.tasks import Task, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -58,6 +63,9 @@ BY_NAME: dict[str, Study] = {
     module.STUDY.name: module.STUDY
     for module in (
         table1,
+        table2,
+        table3,
+        pic,
         fig2,
         draw,
         reassign,
@@ -84,6 +92,9 @@ class Reproduce:
 
     second: Folder = None
     """A second such folder, best of scenes: judged on, never trained on."""
+
+    voc: Folder = None
+    """Pascal VOC's devkit, of studies that judge by transfer to it."""
 
     out: Folder = None
     """Where all of it is kept (reproductions/NAME if not given)."""
@@ -212,7 +223,15 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         LinearProbe(ten_crops=ten_crops, epochs=epochs),
         MLPProbe(ten_crops=ten_crops, epochs=epochs),
         grid,
+        _tasks(asked, study),
     )
+
+
+def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
+    if study.judge != "transfer" or asked.voc is None:
+        return ()
+    find_devkit(asked.voc, 2007, "--voc")  # before anything is trained
+    return voc_tasks(asked.voc)
 
 
 def _changed(recipe: Run, asked: Reproduce) -> Run:
@@ -251,7 +270,7 @@ def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
 
 
 def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
-    if asked.smoke and (asked.data or asked.second or asked.preset):
+    if asked.smoke and (asked.data or asked.second or asked.preset or asked.voc):
         raise UsageError("--smoke has its own images and recipe; leave out --data and --preset")
     if not asked.smoke and asked.data is None:
         raise UsageError(
@@ -260,6 +279,12 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
         )
     if not asked.smoke and study.needs_second and asked.second is None:
         raise UsageError(f"{study.name} mixes two data sets: give --second DIR, best one of scenes")
+    if not asked.smoke and study.judge == "transfer" and asked.voc is None:
+        raise UsageError(
+            f"{study.name} judges by transfer to Pascal VOC: give --voc DIR, a VOCdevkit folder"
+        )
+    if asked.voc is not None and study.judge != "transfer":
+        raise UsageError(f"--voc is for studies of transfer; {study.name} does without it")
     if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
         raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
     if len({*asked.seeds}) < len(asked.seeds):

@@ -11,9 +11,13 @@ import pytest
 from deepcluster.clusters import KMeans
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.features import Whitening
 from deepcluster.presets import small
 from deepcluster.settings import Architecture, Speed
+from deepcluster.studies.drawn_devkit import write_devkit
+from deepcluster.studies.tasks import voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
 
 
@@ -25,8 +29,13 @@ def two_sets(textures: Callable[..., Path]) -> tuple[Data, Data]:
     )
 
 
+@pytest.fixture(scope="session")
+def devkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_devkit(tmp_path_factory.mktemp("voc"), {"train": 20, "val": 4, "test": 20})
+
+
 @pytest.fixture
-def terms(two_sets: tuple[Data, Data], tmp_path: Path) -> Terms:
+def terms(two_sets: tuple[Data, Data], devkit: Path, tmp_path: Path) -> Terms:
     recipe = replace(
         small(),
         epochs=2,
@@ -44,4 +53,9 @@ def terms(two_sets: tuple[Data, Data], tmp_path: Path) -> Terms:
         probe=LinearProbe(epochs=1, batch=16, steps=(1.0,), decays=(1e-6,)),
         mlp=MLPProbe(epochs=1, batch=16, steps=(0.01,), hidden=8),
         grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(1,)),
+        tasks=voc_tasks(
+            devkit,
+            VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8),
+            VOCDetection(steps=(0.01,), passes=0.2, short_side=64, regions=20),
+        ),
     )

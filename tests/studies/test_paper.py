@@ -38,6 +38,34 @@ def test_linear_figures_are_those_of_the_source(printed: str):
         assert (*getattr(paper, table)[name][0], *getattr(paper, table)[name][1]) == figures
 
 
+TRANSFER = {  # the label of the table, how it calls a row, and where its figures are typed in
+    ("tab:voc", "ImageNet labels"): paper.TABLE2["ImageNet labels"],
+    ("tab:voc", "Random-rgb"): paper.TABLE2["random-rgb"],
+    ("tab:voc", "Random-sobel"): paper.TABLE2["random-sobel"],
+    ("tab:voc", r"\\OURS"): paper.TABLE2["DeepCluster"],
+    ("tab:flickr", r"\\OURS\s*&& ImageNet"): paper.TABLE3["ImageNet"],
+    ("tab:flickr", r"\\OURS\s*&& YFCC100M"): paper.TABLE3["YFCC100M"],
+    ("tab:pic", r"\\OURS\s*& \$k\$-means"): paper.PIC["k-means"],
+    ("tab:pic", r"\\OURS\s*& PIC"): paper.PIC["PIC"],
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("table", "printed"), TRANSFER)
+def test_transfer_figures_are_those_of_the_source(table: str, printed: str):
+    if not SOURCE.is_file():
+        pytest.skip("the paper's source is not beside the checkout")
+    before, label, _ = SOURCE.read_text().partition(rf"\label{{{table}}}")
+    assert label
+    text = before.rpartition(r"\begin{table}")[2]
+    (line,) = re.findall(rf"^\s*{printed}\s*&&?(.*)\\\\", text, re.MULTILINE)
+    cells = [cell for cell in line.split("&") if cell.strip()]
+    values = [re.search(r"\d+\.\d", cell) for cell in cells]
+    assert list(TRANSFER[table, printed].values()) == [
+        None if found is None else float(found[0]) for found in values
+    ]
+
+
 def test_shares_of_the_gap():
     shares = paper.gap_closed(
         *(paper.TABLE1[name][0] for name in ("DeepCluster", "random", "ImageNet labels"))

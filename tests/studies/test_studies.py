@@ -12,7 +12,7 @@ from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.reproduce_command import BY_NAME
-from deepcluster.studies import reassign, table1
+from deepcluster.studies import reassign, table1, table2
 from deepcluster.studies.outcome import write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Measured, Results
@@ -36,7 +36,7 @@ def test_a_study_leaves_table_data_and_figure(name: str, terms: Terms, tmp_path:
     study.prepare(terms)
     out = tmp_path / "study"
     rows = study.rows(terms)
-    if name == "classif":  # power iteration makes one group of so few images; variants has it
+    if name in ("classif", "pic"):  # power iteration makes one group of so few; variants has it
         rows = [row for row in rows if "PIC" not in row.name]
     results = Workshop(out, terms, Bench(workers=1), study.judge).carry_out(rows)
     sections = study.sections(results, terms)
@@ -105,3 +105,34 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
     assert [round(value) for value in shares[0].lines[0].ours] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
     for section in shares:
         assert section.lines[0].ours == pytest.approx(section.lines[0].paper)
+
+
+PARTS = ("fc6-8", "all")
+
+
+def test_table2_is_the_papers_where_ours_is(terms: Terms):
+    """Fed the paper's own figures as ours, the table must print them, and its share, twice."""
+
+    def measured(name: str) -> Measured:
+        printed = table2.PRINTED[name]
+        shares = {task.name: (printed[task.name] or 0) / 100 for task in terms.tasks}
+        judged = {
+            task: {"figures": {"eleven_point": share, "plain": share}}
+            for task, share in shares.items()
+        }
+        return Measured(name, 0, judged)
+
+    rows = table2.rows(terms)
+    results = Results(tuple(rows), tuple(measured(row.name) for row in rows))
+    main, plain, share = table2.sections(results, terms)
+    columns = [f"{task} {part}" for task in ("classification", "detection") for part in PARTS]
+    assert list(main.columns) == columns
+    for section in (main, plain):
+        for line in section.lines:
+            printed = [value or 0.0 for value in line.paper]  # not every cell has a figure
+            assert [found.mean for found in line.ours] == pytest.approx(printed)  # type: ignore[union-attr]
+    (line,) = share.lines
+    both = [pair for pair in zip(line.ours, line.paper, strict=True) if pair[1] is not None]
+    assert len(both) == 3
+    assert [ours for ours, _ in both] == pytest.approx([paper for _, paper in both])
+    assert line.ours[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))

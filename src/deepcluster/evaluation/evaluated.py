@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,6 +33,15 @@ class Evaluated:
     def colour(self) -> Colour:
         """What its images must keep: Sobel begins by averaging the colours."""
         return "grey" if self.shape.front == "sobel" else "rgb"
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the trunk's weights."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name, tensor in sorted(self.network.trunk.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def on(self, world: World) -> Evaluated:
         """The same on the device that computes."""

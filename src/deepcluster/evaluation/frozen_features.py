@@ -62,8 +62,8 @@ class FrozenFeatures:
         mine = ids[share.start : share.stop]
         sums: dict[str, Tensor] = {}
         squares: dict[str, Tensor] = {}
-        # A process without images still takes part in the sums.
-        blank = torch.zeros(1, images.channels, images.size, images.size, dtype=torch.uint8)
+        # A process without images still takes part in the sums. Two, which batch norm may want.
+        blank = torch.zeros(2, images.channels, images.size, images.size, dtype=torch.uint8)
         for name, rows in self._raw(blank).items():
             self.widths[name] = rows.shape[1]
             sums[name] = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
@@ -82,12 +82,17 @@ class FrozenFeatures:
             self._unit[place, 0, : len(unit)] = unit
             self._shift[place, 0, : len(unit)] = -origin * unit
 
+    @torch.no_grad()
     def _raw(self, pixels: Tensor) -> dict[str, Tensor]:
+        return self.rows_of(pixels)
+
+    def rows_of(self, pixels: Tensor) -> dict[str, Tensor]:
+        """What the layers say of uint8 crops, with no other origin or unit."""
         device, autocast = self.bench.world.device, self.bench.autocast
         inputs = normalize(pixels.to(device, non_blocking=True))
         if device.type == "cuda":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.no_grad(), torch.autocast(device.type, autocast, enabled=autocast is not None):
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
             return self._read(inputs)
 
 

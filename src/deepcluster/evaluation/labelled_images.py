@@ -71,9 +71,14 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
             f"{where} has no labels to judge by; put every image into a folder named after its "
             "class (two classes at least), or give a list of paths with a column of labels"
         )
-    on_gpu = bench.world.device.type == "cuda"
-    images = DeviceImages(store, size, bench.world.device) if on_gpu else StoredImages(store, size)
+    images = cropped_from(store, size, bench)
     return LabelledImages(where, images, index.labels, index.classes, index.fingerprint)
+
+
+def cropped_from(store: Store, size: int, bench: Bench) -> Images:
+    """The images of a store as crops of that side, made where the network computes."""
+    on_gpu = bench.world.device.type == "cuda"
+    return DeviceImages(store, size, bench.world.device) if on_gpu else StoredImages(store, size)
 
 
 def splits(data: Path | None, train: Path | None, test: Path | None) -> tuple[Path, Path]:
@@ -134,7 +139,10 @@ def split(
 
 
 def packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> Store:
-    """The store of these images, made where it is not there yet; by the leading process."""
+    """The store of these images, made where it is not there yet; by the leading process.
+
+    It serves crops of that side that show nearly all of an image; smaller images stay as they are.
+    """
     quick_check(place)
     resolved = place.resolve()
     name = hashlib.blake2b(str(resolved).encode(errors="surrogateescape"), digest_size=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,21 +43,33 @@ class MLPProbe(Probe):
         """What the classifier reaches; the network stays as it is."""
         if not 0 <= self.dropout < 1:
             raise UsageError(f"--dropout {self.dropout:g}: use 0 to below 1")
-        convnet = network.trunk.convnet
-        own = network.width if isinstance(convnet, PlainConvnet) else _HIDDEN
-        hidden = own if self.hidden is None else self.hidden
-
-        def read(images: Tensor) -> dict[str, Tensor]:
-            if isinstance(convnet, PlainConvnet):
-                return {"fc8": convnet.convolutions(network.front(images)).flatten(1)}
-            return {"fc8": network.trunk(images)}
+        hidden = hidden_width(network, self.hidden)
 
         def new_readout(candidates: int, width: int) -> MLPReadout:
             widths = (width, hidden, len(train.names))
             return MLPReadout(candidates, widths, self.dropout, self.seed, bench.world.device)
 
-        features = FrozenFeatures(network, read, bench, self.scaling)
+        features = FrozenFeatures(network, read_convolutions(network), bench, self.scaling)
         return probed(self, features, new_readout, train, test)
+
+
+def hidden_width(network: Network, asked: int | None) -> int:
+    """Of fc6 and fc7: as asked, else the network's own, else AlexNet's."""
+    if asked is not None:
+        return asked
+    return network.width if isinstance(network.trunk.convnet, PlainConvnet) else _HIDDEN
+
+
+def read_convolutions(network: Network) -> Callable[[Tensor], dict[str, Tensor]]:
+    """What fc6 is given: the maps after the last pooling, or a torchvision network's feature."""
+    convnet = network.trunk.convnet
+
+    def read(images: Tensor) -> dict[str, Tensor]:
+        if isinstance(convnet, PlainConvnet):
+            return {"fc8": convnet.convolutions(network.front(images)).flatten(1)}
+        return {"fc8": network.trunk(images)}
+
+    return read
 
 
 class MLPReadout:

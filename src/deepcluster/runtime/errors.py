@@ -95,3 +95,9 @@ class PlainSearch(HealthWarning):
     """The kernel for the nearest centroid cannot be used, and the exact search takes its place."""
 
     name = "plain-search"
+
+
+class ImagesLeftOut(HealthWarning):
+    """Some images of a labelled set cannot be used; figures are those of the others."""
+
+    name = "images-left-out"

@@ -26,6 +26,26 @@ def accuracy_by_layer(figure: Figure, results: Results, terms: Terms) -> None:
     panels[0].legend(fontsize="small")
 
 
+def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
+    """One group of bars for every task of transfer, one bar for every row."""
+    tasks = [task.name for task in terms.tasks]
+    figure.set_size_inches(2 * len(tasks) + 3, 4)
+    axes = figure.subplots()
+    width = 0.8 / len(results.names)
+    for number, name in enumerate(results.names):
+        found = results.transferred(name, tasks)
+        axes.bar(
+            [place + number * width for place in range(len(tasks))],
+            [one.mean if one else 0.0 for one in found],
+            width,
+            yerr=[(one.spread or 0.0) if one else 0.0 for one in found],
+            label=name,
+        )
+    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(tasks))], tasks)
+    axes.set_ylabel("%")
+    axes.legend(fontsize="small")
+
+
 def curve(axes: Axes, places: Sequence[str | float], values: Sequence[Figured], name: str) -> None:
     """Means joined by a line, with the spread over seeds."""
     spreads = [value.spread or 0.0 for value in values]

@@ -55,7 +55,7 @@ def write(
         "paper": study.source,
         **about,
         "recipe": flat(terms.recipe),
-        "probe": asdict(terms.mlp if study.judge == "mlp" else terms.probe),
+        "probe": _judge(study, terms),
         "data": [
             {"name": data.name, "train": str(data.train), "test": str(data.test)}
             for data in terms.data
@@ -122,6 +122,16 @@ def provenance(terms: Terms, command: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU",
         "seeds": list(terms.seeds),
     }
+
+
+def _judge(study: Study, terms: Terms) -> dict[str, Any]:
+    """The settings of what the rows are judged by."""
+    if study.judge == "transfer":
+        return {
+            task.name: asdict(task.settings(0))  # type: ignore[call-overload]
+            for task in terms.tasks
+        }
+    return asdict(terms.mlp if study.judge == "mlp" else terms.probe)
 
 
 def _heading(section: Section) -> str:

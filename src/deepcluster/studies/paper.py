@@ -35,6 +35,38 @@ CLASSIF: dict[tuple[str, str], float] = {  # pre-training images, clustering
 MLP_SOURCE = "appendix, table of fc6 to fc8 learnt anew on ImageNet"
 MLP = {"supervised": 59.7, "supervised Sobel": 57.8, "random": 12.0}
 
+TABLE2_SOURCE = "table 2, transfer to Pascal VOC (classification corrected by the erratum)"
+_TASKS = tuple(
+    f"{task} {part}"
+    for task in ("classification", "detection", "segmentation")
+    for part in ("fc6-8", "all")
+)
+Tasks = dict[str, float | None]
+
+
+def _by_task(*figures: float | None) -> Tasks:
+    return dict(zip(_TASKS, figures, strict=True))
+
+
+TABLE2: dict[str, Tasks] = {
+    "ImageNet labels": _by_task(78.9, 79.9, None, 56.8, None, 48.0),
+    "random-rgb": _by_task(33.2, 57.0, 22.2, 44.5, 15.2, 30.1),
+    "random-sobel": _by_task(29.0, 61.9, 18.9, 47.9, 13.0, 32.0),
+    "DeepCluster": _by_task(70.4, 73.7, 51.4, 55.4, 43.2, 45.1),
+}
+
+TABLE3_SOURCE = "table 3, training set (its 72.0 is from before the erratum, which has 70.4)"
+TABLE3: dict[str, Tasks] = {
+    "ImageNet": _by_task(72.0, 73.7, 51.4, 55.4, 43.2, 45.1),
+    "YFCC100M": _by_task(67.3, 69.3, 45.6, 53.0, 39.2, 42.2),
+}
+
+PIC_SOURCE = "appendix, PIC versus k-means (its 72.0 is from before the erratum, which has 70.4)"
+PIC: dict[str, Tasks] = {
+    "k-means": _by_task(72.0, 73.7, 51.4, 55.4, 43.2, 45.1),
+    "PIC": _by_task(71.0, 73.0, 53.6, 54.4, 42.4, 43.8),
+}
+
 DEPTH_SOURCE = "table 4, mAP of detection on VOC 2007 with fine-tuning: another task"
 DEPTH: dict[str, tuple[float, float]] = {  # AlexNet, VGG-16
     "ImageNet labels": (56.8, 67.3),

@@ -11,11 +11,15 @@ from PIL import Image
 from deepcluster.clusters import KMeans
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.features import Whitening
 from deepcluster.images.pictures import PICTURES, write_demo_images
 from deepcluster.presets import small
 from deepcluster.pseudolabels import Draw
 from deepcluster.settings import Architecture
+from deepcluster.studies.drawn_devkit import write_devkit
+from deepcluster.studies.tasks import voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.training.optimizers import Optimization
 
@@ -32,6 +36,7 @@ def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
         write_demo_images(folder / "pictures" / "val", TEST, part=(_DIVIDE, 1))
         _write_gratings(folder / "gratings" / "train", 15, seed=0)
         _write_gratings(folder / "gratings" / "val", 10, seed=1)
+        write_devkit(folder, {"train": 40, "val": 40, "test": 40})
         done.touch()
     recipe = replace(
         small(),
@@ -58,6 +63,11 @@ def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
         seeds=seeds,
         probe=LinearProbe(steps=(1.0, 10.0), decays=(1e-5,), **short),  # type: ignore[arg-type]
         mlp=MLPProbe(steps=(0.01, 0.03), **short),  # type: ignore[arg-type]
+        tasks=voc_tasks(
+            folder / "VOCdevkit",
+            VOCClassification(epochs=15, batch=16, steps=(0.01, 0.03), decays=(1e-6,), hidden=256),
+            VOCDetection(steps=(0.003,), passes=2, short_side=96, regions=200),
+        ),
         grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(7,)),
         both_fronts=False,
     )

@@ -14,6 +14,8 @@ from deepcluster.settings import Run
 from deepcluster.studies.paper import Figures
 from deepcluster.studies.terms import Terms
 
+Judge = Literal["linear", "mlp", "transfer"]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -48,7 +50,7 @@ class Measured:
     row: str
     seed: int
     judged: Mapping[str, dict[str, Any]]
-    """By the name of the data set: the result of the probe."""
+    """By the name of the data set the result of the probe, or by that of the task its figures."""
     training: dict[str, Any] | None = None
     """Of a trained row: settings, journal and closing pass."""
 
@@ -114,6 +116,17 @@ class Results:
             for layer in (by_seed[0] if by_seed else {})
         }
 
+    def transferred(
+        self, row: str, tasks: Sequence[str], figure: str | None = None
+    ) -> list[Figured | None]:
+        """What the row reaches in tasks of transfer, in percent: their first figure, or another."""
+        found: list[Figured | None] = []
+        for task in tasks:
+            figures = [entry.judged[task]["figures"] for entry in self.of(row)]
+            shares = [100 * one[figure or next(iter(one))] for one in figures]
+            found.append(Figured.of(shares) if shares else None)
+        return found
+
     def line(
         self, row: str, data: str, paper: Figures | str = "-", *, ten_crops: bool = False
     ) -> Line:
@@ -157,7 +170,7 @@ class Study:
     figure: Callable[[Figure, Results, Terms], None]
     source: str
     """Where in the paper its own figures are."""
-    judge: Literal["linear", "mlp"] = "linear"
+    judge: Judge = "linear"
     ten_crops: bool = False
     """Whether the paper's figures are those of ten crops, so that ours must be."""
     needs_second: bool = False

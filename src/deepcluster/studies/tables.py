@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from deepcluster.studies.paper import Tasks
 from deepcluster.studies.study import Figured, Line, Results, Section
 from deepcluster.studies.terms import Terms
+
+
+def by_task(results: Results, terms: Terms, paper: Mapping[str, Tasks]) -> list[Section]:
+    """What every row reaches in each task of transfer; classification also as the paper has it.
+
+    Args:
+        results: What the rows reached.
+        terms: In which tasks.
+        paper: What the paper reports of each row.
+    """
+    every = [task.name for task in terms.tasks]
+    plain = [name for name in every if name.startswith("classification")]
+
+    def section(title: str, tasks: Sequence[str], figure: str | None) -> Section:
+        lines = [
+            Line(
+                name,
+                tuple(paper[name].get(task) for task in tasks),
+                results.transferred(name, tasks, figure),
+                results.note(name),
+            )
+            for name in results.names
+        ]
+        return Section(title, tasks, lines)
+
+    made = [section("transfer to Pascal VOC, % (mAP: 11-point)", every, None)]
+    if plain:
+        title = "classification as the paper computes it: plain mean average precision, %"
+        made.append(section(title, plain, "plain"))
+    return made
 
 
 def by_layer(results: Results, terms: Terms, paper: Mapping[str, str]) -> list[Section]:

@@ -11,6 +11,7 @@ from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.presets import paper_alexnet
 from deepcluster.settings import Run, suggested_k
+from deepcluster.studies.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Terms:
     probe: LinearProbe = field(default_factory=LinearProbe)
     mlp: MLPProbe = field(default_factory=MLPProbe)
     grid: Grid = field(default_factory=Grid)
+    tasks: tuple[Task, ...] = ()
+    """Of studies that judge by transfer, the columns of their tables."""
     both_fronts: bool = True
     """Whether table 1 has a random and a supervised network with the other front, too."""
 

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.labelled_images import LabelledImages, opened, packed
 from deepcluster.evaluation.subject import Shape
+from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
 from deepcluster.runtime.display import duration
@@ -26,7 +28,8 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run, flat
 from deepcluster.studies.image_lists import write_kept_part
-from deepcluster.studies.study import Measured, Results, Row
+from deepcluster.studies.study import Judge, Measured, Results, Row
+from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
 
 
@@ -37,7 +40,7 @@ class Workshop:
     out: Path
     terms: Terms
     bench: Bench
-    judge: Literal["linear", "mlp"] = "linear"
+    judge: Judge = "linear"
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
@@ -56,7 +59,10 @@ class Workshop:
     def _measured(self, row: Row, seed: int) -> Measured:
         run = replace(row.run, seed=seed)
         training = self._trained(row, run) if row.trained else None
-        judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
+        if self.judge == "transfer":
+            judged = {task.name: self._transferred(row, run, task) for task in self.terms.tasks}
+        else:
+            judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
         if row.trained and row.continues is None and self.bench.world.leads:
             # The network is kept; what only going on would need takes twice its room.
             shutil.rmtree(self._folder(row, seed).checkpoints, ignore_errors=True)
@@ -111,6 +117,33 @@ class Workshop:
         }
         name = f"{_slug(row.name)}-seed{run.seed}-{self.judge}-{_slug(data.name)}"
         return self._once(name, wanted, by_the_probe)
+
+    def _transferred(self, row: Row, run: Run, task: Task) -> dict[str, Any]:
+        """What the row's network reaches in a task that it was not trained for."""
+        protocol = task.settings(run.seed)
+        settings: dict[str, Any] = asdict(protocol)  # type: ignore[call-overload]
+
+        def by_the_protocol() -> dict[str, Any]:
+            common = {"task": task.name, **record.conditions(self.bench)}
+            outcome = protocol(
+                Contender(row.name, lambda seed: self._subject(row, run)),
+                Material(task.data, self.out / "stores"),
+                self.bench,
+                Stages(RunFolder(self.out), common, self.bench),
+            )
+            figures = task.figures(outcome.result)
+            said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
+            self.bench.display.say(f"  {task.name}: {said}")
+            return {"data": outcome.data, "figures": figures, "result": outcome.result}
+
+        wanted = {
+            **(_described(run) if row.trained else asdict(_shape(run))),
+            "seed": run.seed,
+            "data": str(task.data),
+            **{f"protocol.{name}": value for name, value in settings.items()},
+        }
+        name = f"{_slug(row.name)}-seed{run.seed}-{_slug(task.name)}"
+        return self._once(name, wanted, by_the_protocol)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
         """The row with the best of its candidates, by images that no trial has learnt from."""

@@ -1,0 +1,150 @@
+"""Fast R-CNN (Girshick, 2015) on a plain convnet: what a region holds, and where exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torchvision.ops import roi_pool
+
+from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.images.crops import normalize
+from deepcluster.networks.plain import PlainConvnet
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.seeds import generator
+
+
+class Geometry(NamedTuple):
+    """Where the cells of the last maps lie in the image, in pixels counted from 0."""
+
+    stride: float
+    """From one cell's centre to the next one's."""
+    first: float
+    """The centre of the first cell."""
+
+    @staticmethod
+    def of(layers: nn.Module) -> Geometry:
+        """Of convolutions and poolings one after another."""
+        stride, first = 1.0, 0.0
+        for layer in layers.modules():
+            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+                side, step, padding = (
+                    int(value if isinstance(value, int) else value[0])  # all are square
+                    for value in (layer.kernel_size, layer.stride, layer.padding)
+                )
+                first += stride * ((side - 1) / 2 - padding)
+                stride *= step
+        return Geometry(stride, first)
+
+    def cells(self, boxes: Tensor, width: int, height: int) -> Tensor:
+        """First and last cell of each box, in columns and rows of maps of that size.
+
+        The cells whose centres are nearest to the box's first and last pixel, and all between: a
+        box always has a cell. (Caffe's networks pad so that the first centre is 0; these do not.)
+        """
+        ends = torch.cat([boxes[:, :2], boxes[:, 2:] - 1], dim=1)
+        last = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
+        return ((ends - self.first) / self.stride).round().clamp(min=0).minimum(last)
+
+
+class FastRCNN(nn.Module):
+    """Scores and offsets of regions, from the maps of the last convolution.
+
+    Regions are max-pooled to the grid that fc6 was made for, in the place of the last pooling.
+    """
+
+    def __init__(self, subject: Evaluated, classes: int, seed: int) -> None:
+        super().__init__()
+        network = subject.network
+        convnet = network.trunk.convnet
+        if not isinstance(convnet, PlainConvnet):
+            raise UsageError(
+                f"voc-detection needs a network with fc6 and fc7: alexnet or vgg16, not "
+                f"{subject.shape.arch}"
+            )
+        *layers, last = convnet.convolutions
+        assert isinstance(last, nn.MaxPool2d)
+        self.front = network.front
+        self.convolutions = nn.Sequential(*layers)
+        self.geometry = Geometry.of(self.convolutions)
+        channels = [
+            part.out_channels for part in self.convolutions.modules() if isinstance(part, nn.Conv2d)
+        ][-1]
+        taken = next(part.in_features for part in convnet.fc6 if isinstance(part, nn.Linear))
+        self.grid = math.isqrt(taken // channels)
+        self.fc6, self.fc7, self.activation = convnet.fc6, convnet.fc7, network.activation
+        # One score more than classes, for none of them: the last.
+        self.scores = _drawn(convnet.width, classes + 1, 0.01, generator(seed, "detection-scores"))
+        self.offsets = _drawn(convnet.width, 4 * classes, 0.001, generator(seed, "detection-boxes"))
+        self.to(next(network.parameters()).device)
+
+    def learn(self, what: str) -> None:
+        """Set what is learnt: "fc6-8", or "all" with the convolutions.
+
+        Batch norm is a fixed scale and shift in both: two images are too few for statistics, and
+        Caffe's networks have theirs in the weights.
+        """
+        self.train()
+        self.convolutions.eval()
+        self.convolutions.requires_grad_(what == "all")
+        for part in self.convolutions.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.requires_grad_(False)
+
+    @torch.no_grad()
+    def settle(self, images: Iterable[Tensor]) -> None:
+        """Give batch norms that never saw an image the statistics of these, before they are fixed.
+
+        An untrained network would else be judged by the scale of its maps, which shrinks from layer
+        to layer, rather than by what they show. A trained network stays as it is.
+        """
+        norms = [part for part in self.convolutions.modules() if isinstance(part, nn.BatchNorm2d)]
+        if any(_saw_images(norm) for norm in norms):
+            return
+        before = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.train()
+            norm.momentum = None  # the mean over the images
+        for pixels in images:
+            self.maps(pixels)
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.eval()
+            norm.momentum = momentum
+
+    def maps(self, pixels: Tensor) -> Tensor:
+        """1 x C x h x w: the last convolution's activation of one image, levels from 0 to 255."""
+        images = normalize(pixels[None])
+        if images.device.type == "cuda":
+            images = images.contiguous(memory_format=torch.channels_last)
+        maps: Tensor = self.convolutions(self.front(images))
+        return maps
+
+    def pooled(self, maps: Tensor, boxes: Tensor) -> Tensor:
+        """R x (C grid grid): the maxima of each box, given in pixels of the image."""
+        cells = self.geometry.cells(boxes, maps.shape[3], maps.shape[2])
+        rows = torch.cat([cells.new_zeros(len(cells), 1), cells], dim=1)
+        # In float32: the pooling knows no bfloat16, whose maxima are the same.
+        pooled: Tensor = roi_pool(maps.float().contiguous(), rows, (self.grid, self.grid), 1.0)
+        return pooled.flatten(1)
+
+    def forward(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
+        """R x (classes + 1) scores and R x classes x 4 offsets, in float32."""
+        features = self.activation(self.fc7(self.fc6(pooled)))
+        offsets = self.offsets(features).float()
+        return self.scores(features).float(), offsets.unflatten(1, (-1, 4))
+
+
+def _saw_images(norm: nn.BatchNorm2d) -> bool:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return bool((norm.running_mean != 0).any() or (norm.running_var != 1).any())
+
+
+def _drawn(width: int, count: int, deviation: float, randomness: torch.Generator) -> nn.Linear:
+    layer = nn.Linear(width, count, device="meta").to_empty(device="cpu")
+    nn.init.normal_(layer.weight, std=deviation, generator=randomness)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,70 @@
+"""The file that an evaluation leaves beside the run: the same form for every protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import deepcluster
+from deepcluster.evaluation.bench import Bench
+from deepcluster.runtime.run_folder import RunFolder
+
+
+def place_of(out: Path | None, folder: RunFolder | None) -> RunFolder:
+    """Where results go: as named, else beside the run, else evaluations."""
+    return RunFolder(
+        out or (Path("evaluations") if folder is None else folder.path / "evaluations")
+    )
+
+
+def conditions(bench: Bench) -> dict[str, Any]:
+    """By what the figures were computed."""
+    device = bench.world.device
+    return {
+        "precision": "float32" if bench.autocast is None else "bfloat16",
+        "versions": {
+            "deepcluster": deepcluster.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        },
+    }
+
+
+def write(
+    target: RunFolder,
+    name: str,
+    protocol: str,
+    folder: RunFolder | None,
+    about: dict[str, Any],
+    bench: Bench,
+) -> None:
+    """Write what an evaluation came to; the same evaluation has the same name.
+
+    Args:
+        target: The folder of results.
+        name: What the network is called.
+        protocol: By which it was judged.
+        folder: The run, where it is one.
+        about: network, data, settings and result.
+        bench: By what it was computed.
+    """
+    record = {
+        "format": 1,
+        "protocol": protocol,
+        "run": name,
+        "trained": None if folder is None else folder.settings["effective"],
+        **about,
+        **conditions(bench),
+    }
+    same = {key: record.get(key) for key in ("run", "network", "data", "settings", "precision")}
+    digest = hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=4).hexdigest()
+    who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
+    target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
+    bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")

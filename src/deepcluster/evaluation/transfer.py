@@ -1,0 +1,140 @@
+"""What a protocol of transfer is, and what it leaves: the same for VOC's tasks and retrieval.
+
+A protocol is a frozen dataclass of settings that one calls, in a file of its own. It asks for the
+network of each seed, reads its own data, keeps what is finished stage by stage, and gives figures
+with the tables that show them. Where the result is written is not its business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.table import Table
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The network that is judged."""
+
+    name: str
+    """A run, or random."""
+    network: Callable[[int], Evaluated]
+    """A fresh copy of it, on the device, for a seed: an untrained one has the seed's weights."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What it is judged on."""
+
+    data: Path | None
+    """What the user named: a devkit, a folder of buildings."""
+    stores: Path = Path("evaluations/stores")
+    """Where images may be kept decoded for the next evaluation."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table for the screen."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def on(self, display: Display) -> None:
+        """Print it."""
+        if not display.speaks:
+            return
+        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*row)
+        display.console.print(table)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a protocol came to."""
+
+    data: dict[str, Any]
+    """Which images: place, set, fingerprint, how many, which were left out."""
+    result: dict[str, Any]
+    """The figures, as JSON has them; shares from 0 to 1, seconds."""
+    tables: Sequence[Shown]
+    remarks: Sequence[str] = ()
+    """Sentences that the reader of the tables should know."""
+
+
+class Transfer(Protocol):
+    """The settings of one protocol, which carry it out."""
+
+    def validate(self) -> None:
+        """Refuse what cannot be carried out, before images are read."""
+        ...
+
+    def __call__(
+        self, contender: Contender, material: Material, bench: Bench, stages: Stages
+    ) -> Outcome:
+        """Read the data, learn, judge."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What parts of a long evaluation came to, so that the same command need not repeat them."""
+
+    folder: RunFolder
+    common: dict[str, Any] = field(default_factory=dict)
+    """What every part depends on."""
+    bench: Bench = field(default_factory=Bench)
+    fresh: bool = False
+    """Whether what was kept is computed again."""
+
+    def __call__(
+        self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What `compute` gives, or gave when it was called for the same key.
+
+        Args:
+            name: What the part is called, such as seed-0-choice.
+            key: All that it depends on beside `common`, as JSON has it: the network's and the
+                images' fingerprints, settings, seed.
+            compute: The part itself, the same in every process; it gives what JSON can hold.
+        """
+        world = self.bench.world
+        text = json.dumps([self.common, name, key], sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        file = f"stages/{name}-{digest}.json"
+        kept = b"" if self.fresh or not world.leads else self._kept(file)
+        kept = world.broadcast_bytes(kept)
+        if kept:
+            self.bench.display.say(f"{name.replace('-', ' ')}: kept from before")
+        else:
+            kept = (json.dumps(compute(), indent=1) + "\n").encode()
+            if world.leads:
+                self.folder.write(file, kept)
+        result: dict[str, Any] = json.loads(kept)
+        return result
+
+    def _kept(self, file: str) -> bytes:
+        try:
+            kept = (self.folder.path / file).read_bytes()
+            json.loads(kept)
+        except (OSError, ValueError):
+            return b""
+        return kept
+
+
+def percent(share: float | None) -> str:
+    """A share as tables show it."""
+    return "-" if share is None else f"{100 * share:.1f}"

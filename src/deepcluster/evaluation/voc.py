@@ -1,0 +1,465 @@
+"""Pascal VOC as its devkit lays it out: images, boxes, labels, masks and the sets of each.
+
+A box is (left, top, right, bottom) in pixels counted from 0, the right and bottom edges exclusive:
+VOC's own numbers count from 1 and include the last pixel, so that its (xmin, ymin, xmax, ymax) is
+our (xmin - 1, ymin - 1, xmax, ymax). The width is right - left, and the ordinary intersection over
+union of such boxes is VOC's, which adds 1 to each side.
+
+An image that cannot be used is left out whole, with its name and the reason: without one of its
+objects, or with a wrong one, it would give a wrong number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from deepcluster.images.decode import Unusable, read, size_in_header
+from deepcluster.images.folder import EXTENSIONS, encoded
+from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
+
+CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
+    *("train", "tvmonitor"),
+)
+"""The 20 classes in VOC's order, which is the alphabet's; in a mask, class i is the value i + 1."""
+
+BACKGROUND, BORDER = 0, 255
+"""Values of a mask: none of the classes, and pixels that are not judged."""
+
+Split = Literal["train", "val", "trainval", "test"]
+Year = Literal[2007, 2012]
+
+_FOLDERS = ("JPEGImages", "Annotations", "ImageSets", "SegmentationClass")
+_MOST_BYTES = 1 << 20  # of an annotation; true ones have a few thousand
+_SLACK = 1.0  # pixels by which rounding may push a box over the edge
+_Kept = TypeVar("_Kept")
+
+
+class Box(NamedTuple):
+    """Edges in pixels counted from 0; right and bottom are exclusive."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True)
+class VocObject:
+    """One thing in an image."""
+
+    label: int
+    """Its class, a place in `CLASSES`."""
+    box: Box
+    difficult: bool = False
+    """Neither to be found nor to be held against who finds it."""
+    truncated: bool = False
+    """Whether it goes on beyond its box."""
+
+
+@dataclass(frozen=True)
+class VocImage:
+    """An image of the devkit; `objects` is empty where only its mask was read."""
+
+    name: str
+    """What the image sets call it."""
+    path: Path
+    width: int
+    height: int
+    objects: tuple[VocObject, ...] = ()
+    mask: Path | None = None
+    """Its classes pixel by pixel, where it is read from a segmentation set."""
+
+    def picture(self) -> Image.Image:
+        """The pixels, RGB, of the size that boxes and mask are meant for."""
+        try:
+            picture = read(self.path)
+        except Unusable as unusable:
+            raise DataError(f"{encoded(str(self.path))}: {unusable.reason}") from unusable
+        if picture.size != (self.width, self.height):  # EXIF has turned it, and not its boxes
+            raise DataError(
+                f"{encoded(str(self.path))} is turned by its EXIF tag, and its boxes and mask are "
+                "not; save it upright"
+            )
+        return picture
+
+    def classes_of_pixels(self) -> NDArray[np.uint8]:
+        """Height x width: 0 is background, i + 1 is `CLASSES[i]`, 255 is not judged."""
+        assert self.mask is not None
+        where = encoded(str(self.mask))
+        try:
+            with Image.open(self.mask, formats=("PNG",)) as image:
+                pixels = np.array(image, dtype=np.uint8)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(f"{where} cannot be read: {error}") from error
+        strange = np.setdiff1d(pixels, [*range(len(CLASSES) + 1), BORDER])
+        if strange.size:
+            raise DataError(f"{where} has the value {strange[0]}, which is no class of VOC")
+        return pixels
+
+
+class LeftOut(NamedTuple):
+    """An image of a set that is not used."""
+
+    name: str
+    reason: str
+    """Short, so that images can be counted by it."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class VocSet:
+    """The usable images of one set."""
+
+    folder: Path
+    kind: Literal["Main", "Segmentation"]
+    split: str
+    images: tuple[VocImage, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    labels: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 20), np.int8))
+    """n x 20, of Main: 1 where the class is there, 0 where all of it is difficult, else -1."""
+    disagreements: int = 0
+    """Labels of ImageSets/Main that the annotation contradicts; those of ImageSets are used."""
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names these images with their boxes and labels, wherever they lie."""
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(self.labels.tobytes())
+        for image in self.images:
+            files = [place.stat().st_size for place in (image.path, image.mask) if place]
+            digest.update(repr((image.name, image.objects, files)).encode())
+        return digest.hexdigest()
+
+    def described(self) -> dict[str, object]:
+        """What a result says of the images that it comes from."""
+        return {
+            "place": encoded(str(self.folder)),
+            "set": f"{self.kind}/{self.split}",
+            "fingerprint": self.fingerprint,
+            "images": len(self),
+            "left_out": [left._asdict() for left in self.left_out],
+        }
+
+
+@dataclass(frozen=True)
+class Devkit:
+    """One year's folder, such as VOCdevkit/VOC2007."""
+
+    folder: Path
+
+    def annotated(self, split: Split) -> VocSet:
+        """The images of ImageSets/Main with their objects and labels.
+
+        Labels are those of ImageSets/Main/<class>_<split>.txt where these are there, else follow
+        from the objects.
+        """
+        self._refuse_missing("JPEGImages", "Annotations", "ImageSets/Main")
+        names = self._names("Main", split)
+        by_class = self._labels(split)
+
+        def judged(name: str) -> tuple[VocImage, list[int], int]:
+            image = self._image(name)
+            found = labels_of(image.objects)
+            if by_class is None:
+                return image, found, 0
+            row = [labels.get(name) for labels in by_class]
+            if None in row:
+                where = f"{CLASSES[row.index(None)]}_{split}.txt"
+                raise _NotUsable("a class set says nothing of it", where)
+            given = [label for label in row if label is not None]
+            wrong = sum(one != other for one, other in zip(given, found, strict=True))
+            return image, given, wrong
+
+        kept, left_out = _sifted(names, judged)
+        self._refuse_few("Main", split, len(names), left_out)
+        images, rows, wrong = zip(*kept, strict=True)
+        labels = np.array(rows, dtype=np.int8)
+        return VocSet(self.folder, "Main", split, images, left_out, labels, sum(wrong))
+
+    def segmented(self, split: Split) -> VocSet:
+        """The images of ImageSets/Segmentation with their masks."""
+        self._refuse_missing("JPEGImages", "SegmentationClass", "ImageSets/Segmentation")
+        names = self._names("Segmentation", split)
+
+        def judged(name: str) -> VocImage:
+            path, size = self._found(name)
+            mask = self.folder / "SegmentationClass" / f"{name}.png"
+            _refuse_mask(mask, size)
+            return VocImage(name, path, *size, mask=mask)
+
+        images, left_out = _sifted(names, judged)
+        self._refuse_few("Segmentation", split, len(names), left_out)
+        return VocSet(self.folder, "Segmentation", split, tuple(images), left_out)
+
+    @cached_property
+    def _paths(self) -> dict[str, Path]:
+        """Every image file by its name without the suffix; a .jpg comes before others."""
+        found: dict[str, Path] = {}
+        for path in sorted((self.folder / "JPEGImages").iterdir()):
+            suffix = path.suffix.lower().lstrip(".")
+            if suffix in EXTENSIONS and (path.stem not in found or suffix == "jpg"):
+                found[path.stem] = path
+        return found
+
+    @cached_property
+    def _known(self) -> dict[str, VocImage | _NotUsable]:
+        """What was read before: an image is in several sets."""
+        return {}
+
+    def _image(self, name: str) -> VocImage:
+        """An image with its objects."""
+        if name not in self._known:
+            try:
+                path, size = self._found(name)
+                objects = _objects(self.folder / "Annotations" / f"{name}.xml", size)
+                self._known[name] = VocImage(name, path, *size, objects)
+            except _NotUsable as verdict:
+                self._known[name] = verdict
+        found = self._known[name]
+        if isinstance(found, _NotUsable):
+            raise found
+        return found
+
+    def _found(self, name: str) -> tuple[Path, tuple[int, int]]:
+        path = self._paths.get(name)
+        if path is None:
+            raise _NotUsable("no image", f"JPEGImages has no {name}")
+        try:
+            with path.open("rb") as file:
+                return path, size_in_header(file)
+        except OSError as error:
+            raise _NotUsable("image cannot be read", str(error.strerror)) from error
+        except Unusable as unusable:
+            raise _NotUsable("image cannot be read", unusable.reason) from unusable
+
+    def _names(self, kind: str, split: str) -> list[str]:
+        """The images of a set, each once, in its order."""
+        lines = _lines(self.folder / "ImageSets" / kind / f"{split}.txt")
+        return list(dict.fromkeys(words[0] for _, words in lines))
+
+    def _labels(self, split: str) -> list[dict[str, int]] | None:
+        """For each class the label of every image, or nothing where no class has its own set."""
+        places = [self.folder / f"ImageSets/Main/{name}_{split}.txt" for name in CLASSES]
+        if not any(place.is_file() for place in places):
+            return None
+        every = []
+        for place in places:
+            labels: dict[str, int] = {}
+            for number, words in _lines(place):
+                if len(words) != 2 or words[1] not in ("-1", "0", "1"):
+                    raise DataError(
+                        f"{encoded(str(place))}, line {number}: not an image and -1, 0 or 1"
+                    )
+                labels[words[0]] = int(words[1])
+            every.append(labels)
+        return every
+
+    def _refuse_missing(self, *folders: str) -> None:
+        for name in folders:
+            if not (self.folder / name).is_dir():
+                raise DataError(
+                    f"{encoded(str(self.folder))} has no folder {name}; unpack the devkit's "
+                    "archives into one place"
+                )
+
+    def _refuse_few(self, kind: str, split: str, listed: int, left_out: Sequence[LeftOut]) -> None:
+        """Raise where most of a set cannot be used: what is left is another set."""
+        if 2 * len(left_out) > listed or not listed:
+            first = f", such as {_said(left_out[0])}" if left_out else ""
+            raise DataError(
+                f"{encoded(str(self.folder))}/ImageSets/{kind}/{split}.txt names {listed:,} "
+                f"images, of which {len(left_out):,} cannot be used{first}; is the devkit whole?"
+            )
+
+
+def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> Devkit:
+    """The devkit of that year in what the user named: VOCdevkit, the year's folder, its parent."""
+    if data is None:
+        raise UsageError(f"which images? give {flag} DIR, a VOCdevkit folder with VOC{year}")
+    if not data.is_dir():
+        raise UsageError(f"{flag} {data}: there is no such folder")
+    names = ("", f"VOC{year}", f"VOCdevkit/VOC{year}")
+    for place in (data / name for name in names):
+        if any((place / name).is_dir() for name in _FOLDERS):
+            return Devkit(place)
+    other = next((p for p in (data / "VOCdevkit", data) for p in p.glob("VOC2*") if p.is_dir()), "")
+    hint = f"; to use {other}, name it" if other else f", with {', '.join(_FOLDERS)}"
+    raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
+
+
+def labels_of(objects: Sequence[VocObject]) -> list[int]:
+    """For each class 1 where it is there, 0 where all of it is difficult, else -1."""
+    labels = [-1] * len(CLASSES)
+    for one in objects:
+        labels[one.label] = max(labels[one.label], 0 if one.difficult else 1)
+    return labels
+
+
+def warn_of_left_out(sets: Sequence[VocSet]) -> None:
+    """One warning that counts, by reason, the images of these sets that are not used."""
+    parts = []
+    for one in sets:
+        where = f"{one.folder.name} {one.split}"
+        reasons = Counter(left.reason for left in one.left_out)
+        for reason, count in reasons.most_common():
+            first = next(left for left in one.left_out if left.reason == reason)
+            parts.append(f"{count:,} of {where}: {_said(first)}{', ...' if count > 1 else ''}")
+        if one.disagreements:
+            parts.append(
+                f"{one.disagreements:,} labels of {where} are not what the annotations say (those "
+                "of ImageSets/Main are used)"
+            )
+    if parts:
+        warnings.warn(ImagesLeftOut("images are left out: " + "; ".join(parts)), stacklevel=2)
+
+
+class _NotUsable(Exception):  # noqa: N818 - a verdict on an image, not a fault of the program
+    """Why an image is left out."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+def _sifted(
+    names: Sequence[str], judged: Callable[[str], _Kept]
+) -> tuple[list[_Kept], tuple[LeftOut, ...]]:
+    kept, left_out = [], []
+    for name in names:
+        try:
+            if not re.fullmatch(r"\w[\w.-]*", name):  # would lead out of the devkit
+                raise _NotUsable("not the name of an image")
+            kept.append(judged(name))
+        except _NotUsable as verdict:
+            left_out.append(LeftOut(encoded(name), verdict.reason, encoded(verdict.detail)))
+    return kept, tuple(left_out)
+
+
+def _lines(place: Path) -> Iterator[tuple[int, list[str]]]:
+    """The words of every line that has some, with its number."""
+    try:
+        text = place.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"{encoded(str(place))}: {reason}; the devkit is not whole") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := line.split():
+            yield number, words
+
+
+def _objects(place: Path, size: tuple[int, int]) -> tuple[VocObject, ...]:
+    """What an annotation says is in an image of that size."""
+    root = _parsed(place)
+    if (
+        stated := tuple(int(_number(root, f"size/{side}")) for side in ("width", "height"))
+    ) != size:
+        raise _NotUsable("annotation of another size", f"{stated} and not {size}")
+    objects = tuple(_object(entry, size) for entry in root.findall("object"))
+    if not objects:
+        raise _NotUsable("no object in its annotation")
+    return objects
+
+
+def _object(entry: ElementTree.Element, size: tuple[int, int]) -> VocObject:
+    name = (entry.findtext("name") or "").strip()
+    if name not in CLASSES:
+        raise _NotUsable("an object of no class of VOC", repr(name))
+    low_x, low_y, high_x, high_y = (
+        _number(entry, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")
+    )
+    width, height = size
+    if high_x <= low_x or high_y <= low_y:
+        raise _NotUsable("a box without area", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}")
+    beyond = max(1 - low_x, 1 - low_y, high_x - width, high_y - height)
+    if beyond > _SLACK:
+        raise _NotUsable(
+            "a box outside the image", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}"
+        )
+    return VocObject(
+        CLASSES.index(name),
+        Box(max(low_x - 1, 0), max(low_y - 1, 0), min(high_x, width), min(high_y, height)),
+        difficult=_flag(entry, "difficult"),
+        truncated=_flag(entry, "truncated"),
+    )
+
+
+def _number(entry: ElementTree.Element, path: str) -> float:
+    text = entry.findtext(path)
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise _NotUsable("broken annotation", f"{path} is {text!r}")
+    return value
+
+
+def _flag(entry: ElementTree.Element, name: str) -> bool:
+    text = (entry.findtext(name) or "0").strip()
+    if text not in ("0", "1"):
+        raise _NotUsable("broken annotation", f"{name} is {text!r}")
+    return text == "1"
+
+
+def _parsed(place: Path) -> ElementTree.Element:
+    """The annotation's root; nothing that an XML file may declare is followed or expanded."""
+    try:
+        if place.stat().st_size > _MOST_BYTES:
+            raise _NotUsable("broken annotation", "it is larger than 1 MiB")
+        data = place.read_bytes()
+    except OSError as error:
+        raise _NotUsable("no annotation", (error.strerror or str(error)).lower()) from error
+    builder = ElementTree.TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse_declarations
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, ValueError) as error:
+        raise _NotUsable("broken annotation", str(error)) from error
+    return builder.close()
+
+
+def _refuse_declarations(*_: object) -> None:
+    raise _NotUsable("broken annotation", "it declares a document type or entities")
+
+
+def _refuse_mask(place: Path, size: tuple[int, int]) -> None:
+    if not place.is_file():
+        raise _NotUsable("no mask")
+    try:
+        with Image.open(place, formats=("PNG",)) as image:
+            mode, found = image.mode, image.size
+    except (OSError, SyntaxError, ValueError) as error:
+        raise _NotUsable("mask cannot be read", str(error)) from error
+    if mode not in ("P", "L"):
+        raise _NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
+    if found != size:
+        raise _NotUsable("mask of another size", f"{found} and not {size}")
+
+
+def _said(left: LeftOut) -> str:
+    detail = f" ({left.detail})" if left.detail else ""
+    return f"{left.name}: {left.reason}{detail}"

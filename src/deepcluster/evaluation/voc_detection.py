@@ -1,0 +1,374 @@
+"""Object detection on Pascal VOC 2007 by Fast R-CNN (paper, section 4.4, tables 2 to 4)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.ops import batched_nms
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.boxes import moved, within
+from deepcluster.evaluation.detection_map import Detections, detection_precisions
+from deepcluster.evaluation.detector_images import Scale, decoded
+from deepcluster.evaluation.detector_training import Course, Halfway, taught
+from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
+from deepcluster.evaluation.region_samples import FOREGROUND
+from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
+from deepcluster.evaluation.voc import (
+    CLASSES,
+    Split,
+    VocImage,
+    VocSet,
+    find_devkit,
+    warn_of_left_out,
+)
+from deepcluster.images.folder import encoded
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.interruption import Interrupted
+
+FIGURES = ("eleven_point", "all_point")
+
+_MOST_JUDGED = 6_000  # boxes of an image that suppression looks at, over all classes
+
+
+@dataclass(frozen=True)
+class VOCDetection:
+    """Fast R-CNN taught on trainval, judged on test."""
+
+    train: Literal["fc6-8", "all"] = "fc6-8"
+    """What is learnt: fc6 and fc7 with the new layers, or the convolutions too."""
+
+    seeds: tuple[int, ...] = (0,)
+    """Each names the randomness of one training; of random, its weights too."""
+
+    proposals: Source = "auto"
+    """Who finds regions: opencv's selective search, grouping (ours), or auto: opencv if there."""
+
+    boxes: str | None = None
+    """Folder with selective-search boxes, voc_2007_trainval.mat and voc_2007_test.mat."""
+
+    regions: int = 2000
+    """Regions of an image, at most."""
+
+    short_side: int = 600
+    """Pixels that the short side of an image is made to have."""
+
+    long_side: int = 1000
+    """Pixels that its long side may have; the short one then has fewer."""
+
+    steps: tuple[float, ...] = (0.001, 0.01)
+    """Step sizes (learning rates), of which that is taken that is best on val."""
+
+    passes: float = 16.0
+    """How often each image is seen; the step falls to a tenth after three quarters."""
+
+    images_per_step: int = 2
+    """Images whose regions are learnt from at a time."""
+
+    regions_per_image: int = 64
+    """Regions of each of them."""
+
+    foreground: float = 0.25
+    """Share of those that hold an object, at most."""
+
+    lowest_background: float = 0.1
+    """Overlap with an object that a region without one has at least."""
+
+    momentum: float = 0.9
+    """Of the steps."""
+
+    decay: float = 5e-4
+    """Weight decay; biases have none."""
+
+    suppression: float = 0.3
+    """Overlap with a surer box of its class, above which a box is dropped."""
+
+    threshold: float = 0.01
+    """Score below which a box is not reported."""
+
+    detections: int = 100
+    """Boxes of an image that are reported, at most."""
+
+    def validate(self) -> None:
+        """Refuse what cannot be carried out."""
+        share = "0 to below 1"
+        for flag, value, good, bounds in (
+            ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
+            ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
+            ("--regions", self.regions, self.regions >= 1, "at least 1"),
+            ("--short-side", self.short_side, self.short_side >= 32, "at least 32"),
+            ("--long-side", self.long_side, self.long_side >= self.short_side, "--short-side up"),
+            ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--passes", self.passes, self.passes > 0, "a number above 0"),
+            ("--images-per-step", self.images_per_step, self.images_per_step >= 1, "at least 1"),
+            (
+                "--regions-per-image",
+                self.regions_per_image,
+                self.regions_per_image >= 1,
+                "at least 1",
+            ),
+            ("--foreground", self.foreground, 0 < self.foreground <= 1, "a share above 0"),
+            (
+                "--lowest-background",
+                self.lowest_background,
+                0 <= self.lowest_background < FOREGROUND,
+                f"0 to below {FOREGROUND}",
+            ),
+            ("--momentum", self.momentum, 0 <= self.momentum < 1, share),
+            ("--decay", self.decay, self.decay >= 0, "0 or above"),
+            ("--suppression", self.suppression, 0 <= self.suppression < 1, share),
+            ("--threshold", self.threshold, 0 <= self.threshold < 1, share),
+            ("--detections", self.detections, self.detections >= 1, "at least 1"),
+        ):
+            if not good:
+                raise UsageError(f"{flag} {value}: use {bounds}")
+        if self.boxes is None:
+            maker_of(self.proposals)
+        elif not Path(self.boxes).is_dir():
+            raise UsageError(f"--boxes {self.boxes}: there is no such folder")
+
+    def __call__(
+        self, contender: Contender, material: Material, bench: Bench, stages: Stages
+    ) -> Outcome:
+        """Read, find regions, learn, detect, judge."""
+        devkit = find_devkit(material.data)
+        chooses = len(self.steps) > 1
+        splits: tuple[Split, ...] = ("trainval", "test")
+        if chooses:
+            splits += ("train", "val")
+        subject = contender.network(self.seeds[0])
+        FastRCNN(
+            subject, len(CLASSES), self.seeds[0]
+        )  # refuses other networks before images are read
+        sets = {split: devkit.annotated(split) for split in splits}
+        warn_of_left_out([sets["trainval"], sets["test"]])
+        for split, one in sets.items():
+            if all(thing.difficult for image in one.images for thing in image.objects):
+                where = encoded(str(one.folder))
+                raise DataError(f"{where}: {split} has no object that is not difficult")
+        bench.display.say(
+            f"{len(sets['trainval']):,} images to learn from, {len(sets['test']):,} to find "
+            "objects in"
+        )
+        regions: dict[Split, Regions] = {}
+        for split in splits:  # trainval has the images of train and val
+            known = regions["trainval"].chosen(sets["trainval"], sets[split]) if regions else None
+            regions[split] = known or self._regions(sets[split], material.stores, bench)
+        described = {name: regions[name].described(sets[name].images) for name in splits}
+        bench.display.say(
+            f"regions by {described['test']['source']}: "
+            f"{described['test']['boxes']:,.0f} an image, which overlap "
+            f"{described['test']['recall']:.1%} of the objects of test by half"
+        )
+
+        def judged(seed: int, step: float, learn: Split, judge: Split) -> dict[str, Any]:
+            name = f"detection-{self.train}-seed-{seed}-{judge}-step-{step:g}"
+            key = {
+                "network": contender.network(seed).fingerprint,
+                "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
+                "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
+                "settings": self._of_one_course(),
+            }
+            text = json.dumps([stages.common, name, key], sort_keys=True).encode()
+            digest = hashlib.blake2b(text, digest_size=8).hexdigest()
+            half = Halfway(stages.folder, f"stages/{name}-{digest}.safetensors")
+            if stages.fresh:
+                half.forget()
+            data = (sets[learn], regions[learn]), (sets[judge], regions[judge])
+
+            def compute() -> dict[str, Any]:
+                try:
+                    return self._judged(contender, seed, step, *data, bench, half)
+                except NumericsError as error:
+                    if judge == "test":
+                        raise
+                    return {"mean": None, "diverged": str(error)}
+
+            result = stages(name, key, compute)
+            half.forget()
+            return result
+
+        step, on_val = self.steps[0], {}
+        if chooses:
+            tried = {one: judged(self.seeds[0], one, "train", "val") for one in self.steps}
+            on_val = {
+                one: tried[one]["mean"] and tried[one]["mean"]["eleven_point"] for one in self.steps
+            }
+            step = max(self.steps, key=lambda one: -1.0 if on_val[one] is None else on_val[one])
+        results = {seed: judged(seed, step, "trainval", "test") for seed in self.seeds}
+        choice = {"step": step, "on_val": {f"{one:g}": value for one, value in on_val.items()}}
+        return self._outcome(contender.name, sets, described, choice, results)
+
+    def _of_one_course(self) -> dict[str, Any]:
+        apart = ("steps", "seeds", "boxes", "proposals")
+        return {key: value for key, value in asdict(self).items() if key not in apart}
+
+    def _regions(self, images: VocSet, stores: Path, bench: Bench) -> Regions:
+        if self.boxes is not None:
+            return read_regions(Path(self.boxes), images, self.regions)
+        return made_once(images, maker_of(self.proposals), self.regions, stores, bench)
+
+    def _judged(
+        self,
+        contender: Contender,
+        seed: int,
+        step: float,
+        learn: tuple[VocSet, Regions],
+        judge: tuple[VocSet, Regions],
+        bench: Bench,
+        half: Halfway,
+    ) -> dict[str, Any]:
+        """Teach one detector and judge it."""
+        begin = time.monotonic()
+        model = FastRCNN(contender.network(seed), len(CLASSES), seed)
+        scale = Scale(self.short_side, self.long_side)
+        course = Course(
+            learnt=self.train,
+            step=step,
+            iterations=max(1, round(self.passes * len(learn[0]) / self.images_per_step)),
+            images_per_step=self.images_per_step,
+            regions_per_image=self.regions_per_image,
+            foreground=self.foreground,
+            lowest_background=self.lowest_background,
+            momentum=self.momentum,
+            decay=self.decay,
+            seed=seed,
+        )
+        progress = taught(model, learn[0].images, learn[1], scale, course, bench, half)
+        taught_at = time.monotonic()
+        found = self.detected(model, judge[0].images, judge[1], scale, bench)
+        precisions = detection_precisions(found, judge[0].images)
+        there = [one for one in precisions if one is not None]
+        tenth = max(1, len(progress.losses) // 10)
+        return {
+            "mean": {
+                figure: float(np.mean([getattr(one, figure) for one in there]))
+                for figure in FIGURES
+            },
+            "classes": {
+                name: None if one is None else {figure: getattr(one, figure) for figure in FIGURES}
+                for name, one in zip(CLASSES, precisions, strict=True)
+            },
+            "detections": len(found),
+            "iterations": course.iterations,
+            "loss_first": np.mean(progress.losses[:tenth], axis=0).tolist(),
+            "loss_last": np.mean(progress.losses[-tenth:], axis=0).tolist(),
+            "seconds": {
+                "learn": round(taught_at - begin, 2),
+                "detect": round(time.monotonic() - taught_at, 2),
+            },
+        }
+
+    @torch.no_grad()
+    def detected(
+        self,
+        model: FastRCNN,
+        images: Sequence[VocImage],
+        regions: Regions,
+        scale: Scale,
+        bench: Bench,
+    ) -> Detections:
+        """What the model finds in the images, each process in its share of them."""
+        world, device = bench.world, bench.world.device
+        model.eval()
+        share = world.share(len(images))
+        mine = images[share.start : share.stop]
+        rows = [torch.zeros(0, 7, dtype=torch.float64, device=device)]
+        with bench.display.phase("finding objects", len(mine), {}, "detect") as phase:
+            for place, pixels in zip(share, decoded(mine, device, bench.workers), strict=True):
+                boxes = torch.from_numpy(regions.boxes[place]).to(device)
+                found = self._found(model, pixels, boxes, images[place], scale, bench)
+                number = torch.full((len(found), 1), place, dtype=torch.float64, device=device)
+                rows.append(torch.cat([number, found], dim=1))
+                phase.advance()
+                if world.size == 1:  # several processes end at the next step that they share
+                    interruption.raise_if_asked()
+        if world.any(interruption.asked() is not None):
+            raise Interrupted(interruption.asked() or interruption.TERMINATED)
+        every = world.gather(torch.cat(rows)).cpu().numpy()
+        return Detections(
+            every[:, 0].astype(np.int64), every[:, 1].astype(np.int64), every[:, 2], every[:, 3:]
+        )
+
+    def _found(
+        self,
+        model: FastRCNN,
+        pixels: Tensor,
+        regions: Tensor,
+        image: VocImage,
+        scale: Scale,
+        bench: Bench,
+    ) -> Tensor:
+        """Of one image: label, score and box of each detection, the surest first."""
+        factors = regions.new_tensor(scale.factors(image)).repeat(2)
+        with torch.autocast(pixels.device.type, bench.autocast, enabled=bench.autocast is not None):
+            pooled = model.pooled(model.maps(scale(pixels)), (regions * factors).float())
+            scores, offsets = model(pooled)
+        shares = scores.softmax(dim=1)[:, :-1]
+        boxes = within(moved(regions.float(), offsets), image.width, image.height)
+        places, labels = torch.nonzero(shares >= self.threshold, as_tuple=True)
+        sure = shares[places, labels]
+        order = sure.argsort(descending=True, stable=True)[:_MOST_JUDGED]
+        places, labels, sure = places[order], labels[order], sure[order]
+        chosen = boxes[places, labels]
+        kept = batched_nms(chosen, sure, labels, self.suppression)[: self.detections]
+        columns = [labels[kept, None], sure[kept, None], chosen[kept]]
+        return torch.cat([column.double() for column in columns], dim=1)
+
+    def _outcome(
+        self,
+        name: str,
+        sets: dict[Split, VocSet],
+        described: dict[Split, dict[str, Any]],
+        choice: dict[str, Any],
+        results: dict[int, dict[str, Any]],
+    ) -> Outcome:
+        several = len(results) > 1
+        values = {
+            figure: [result["mean"][figure] for result in results.values()] for figure in FIGURES
+        }
+        mean = {figure: float(np.mean(values[figure])) for figure in FIGURES}
+        spread = {figure: float(np.std(values[figure], ddof=1)) for figure in FIGURES if several}
+        rows = [["mean over classes", *(percent(mean[figure]) for figure in FIGURES)]]
+        if several:
+            rows.append(["spread over seeds", *(percent(spread[figure]) for figure in FIGURES)])
+        for label in CLASSES:
+            found = [one for result in results.values() if (one := result["classes"][label])]
+            means = [
+                np.mean([one[figure] for one in found]) if found else None for figure in FIGURES
+            ]
+            rows.append([label, *map(percent, means)])
+        recall = described["test"]["recall"]
+        title = f"{name}: voc-detection, {self.train}, on {sets['test'].folder.name} test"
+        remarks = [
+            f"regions by {described['test']['source']}, {described['test']['boxes']:,.0f} an "
+            f"image: their recall of {percent(recall)} % at an overlap of 0.5 bounds the mAP"
+        ]
+        if choice["on_val"]:
+            tried = ", ".join(
+                f"{step}: {percent(value)}" for step, value in choice["on_val"].items()
+            )
+            remarks.append(f"step {choice['step']:g}, chosen on val ({tried})")
+        return Outcome(
+            data={split: sets[split].described() for split in sets},
+            result={
+                "mean": mean,
+                "spread": spread or None,
+                "choice": choice,
+                "regions": described,
+                "seeds": {str(seed): result for seed, result in results.items()},
+            },
+            tables=[Shown(title, ["average precision, %", "11-point", "all-point"], rows)],
+            remarks=remarks,
+        )

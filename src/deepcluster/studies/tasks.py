@@ -1,0 +1,58 @@
+"""Tasks of transfer as the columns of a table: which protocol, on what, and its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deepcluster.evaluation.transfer import Transfer
+from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_detection import VOCDetection
+
+
+@dataclass(frozen=True)
+class Task:
+    """One column."""
+
+    name: str
+    """As in the paper's table, such as classification fc6-8."""
+    data: Path
+    settings: Callable[[int], Transfer]
+    """The protocol, to be carried out with one seed."""
+    figures: Callable[[dict[str, Any]], dict[str, float]]
+    """Shares, by name, from what the protocol came to; the first one is the table's."""
+
+
+def voc_tasks(
+    devkit: Path,
+    classification: VOCClassification | None = None,
+    detection: VOCDetection | None = None,
+) -> tuple[Task, ...]:
+    """The columns of table 2 that can be filled: what learns, fc6 to fc8 or all, of each task."""
+    classes, boxes = classification or VOCClassification(), detection or VOCDetection()
+    return (
+        _classification(devkit, replace(classes, train="fc6-8")),
+        _classification(devkit, replace(classes, train="all")),
+        _detection(devkit, replace(boxes, train="fc6-8")),
+        _detection(devkit, replace(boxes, train="all")),
+    )
+
+
+def _classification(devkit: Path, settings: VOCClassification) -> Task:
+    return Task(
+        f"classification {settings.train}",
+        devkit,
+        lambda seed: replace(settings, seeds=(seed,)),
+        lambda result: result["mean"],
+    )
+
+
+def _detection(devkit: Path, settings: VOCDetection) -> Task:
+    return Task(
+        f"detection {settings.train}",
+        devkit,
+        lambda seed: replace(settings, seeds=(seed,)),
+        lambda result: result["mean"],
+    )

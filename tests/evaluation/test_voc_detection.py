@@ -1,0 +1,257 @@
+"""A detector that learns, goes on where it was stopped, and the protocol on a small devkit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import detection_child
+import numpy as np
+import pytest
+import torch
+from detection_child import COURSE, SCALE, a_model, paint
+from devkit import annotate, write_devkit
+from safetensors.torch import load_file
+
+from deepcluster import cli
+from deepcluster.evaluation import detector_training
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.detection_map import detection_precisions
+from deepcluster.evaluation.detector_images import KeptMaps, Scale
+from deepcluster.evaluation.detector_training import Halfway, Lessons, taught
+from deepcluster.evaluation.proposals import Regions
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.interruption import Interrupted
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World
+
+
+@pytest.fixture(scope="module")
+def painted(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[VocImage], Regions]:
+    return paint(tmp_path_factory.mktemp("painted"))
+
+
+def learns(painted: tuple[list[VocImage], Regions], bench: Bench, folder: Path) -> None:
+    images, regions = painted
+    model = a_model().to(bench.world.device)
+    protocol = VOCDetection()
+    before = protocol.detected(model, images, regions, SCALE, bench)
+    half = Halfway(RunFolder(folder), "half.safetensors")
+    losses = taught(model, images, regions, SCALE, COURSE, bench, half).losses
+    tenth = max(1, len(losses) // 45)
+    first, last = np.mean(losses[:tenth], axis=0), np.mean(losses[-tenth:], axis=0)
+    assert last[0] < 0.5 * first[0]  # of the classes
+    assert last[1] < 0.75 * first[1]  # of the boxes
+    after = protocol.detected(model, images, regions, SCALE, bench)
+    maps = [
+        np.mean([one.eleven_point for one in detection_precisions(found, images)[:3]])
+        for found in (before, after)
+    ]
+    assert maps[0] < 0.2
+    assert maps[1] > 0.65
+    assert (after.boxes >= 0).all()
+    assert (after.boxes <= (64, 48, 64, 48)).all()
+
+
+def test_a_detector_learns_what_is_where(painted, tmp_path: Path):
+    learns(painted, Bench(workers=1), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_detector_learns_on_a_gpu_in_bfloat16(painted, tmp_path: Path):
+    world = World(device=torch.device("cuda"))
+    learns(painted, Bench(world, workers=2, autocast=torch.bfloat16), tmp_path)
+
+
+def test_an_interrupted_course_goes_on_bit_for_bit(
+    painted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    images, regions = painted
+    course = replace(COURSE, iterations=9)
+    whole, halved = a_model(), a_model()
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    taught(whole, images, regions, SCALE, course, Bench(workers=1), half)
+    half.forget()
+    done = []
+    step = detector_training._step
+
+    def stopping(*given):
+        done.append(1)
+        if len(done) == 4:
+            monkeypatch.setattr(interruption, "_asked", interruption.TERMINATED)
+        return step(*given)
+
+    monkeypatch.setattr(detector_training, "_step", stopping)
+    with pytest.raises(Interrupted):
+        taught(halved, images, regions, SCALE, course, Bench(workers=1), half)
+    monkeypatch.setattr(interruption, "_asked", None)
+    again = a_model()
+    taught(again, images, regions, SCALE, course, Bench(workers=1), half)
+    assert len(done) == 9
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_lessons_show_every_image_once_a_lap(painted):
+    images, regions = painted
+    lessons = Lessons(images, regions, SCALE, COURSE)
+    places = [batch.place for iteration in range(12) for batch in lessons.at(iteration)]
+    assert sorted(places) == list(range(24))
+    again = [batch.place for iteration in range(12, 24) for batch in lessons.at(iteration)]
+    assert sorted(again) == list(range(24))
+    assert places != again
+    flips = [batch.is_flipped for iteration in range(100) for batch in lessons.at(iteration)]
+    assert 60 < sum(flips) < 140
+
+
+def test_a_flipped_lesson_is_the_mirror_of_the_other(painted):
+    """The same object, seen in the flipped maps: its cells are mirrored."""
+    images, regions = painted
+    lessons = Lessons(images, regions, Scale(96, 128), COURSE)  # twice as large
+    place = lessons.at(0)[0].place
+    straight, turned = lessons._lesson(0, False), lessons._lesson(0, True)
+    assert straight.place == turned.place == place
+    mirrored = torch.stack([128 - straight.boxes[:, 2], 128 - straight.boxes[:, 0]], dim=1)
+    torch.testing.assert_close(turned.boxes[:, [0, 2]], mirrored)
+    torch.testing.assert_close(turned.boxes[:, [1, 3]], straight.boxes[:, [1, 3]])
+    torch.testing.assert_close(turned.offsets[:, 0], -straight.offsets[:, 0])
+    torch.testing.assert_close(turned.offsets[:, 1:], straight.offsets[:, 1:])
+
+
+def test_scale_keeps_within_both_sides():
+    assert Scale(600, 1000).size(500, 375) == (800, 600)
+    assert Scale(600, 1000).size(1000, 200) == (1000, 200)
+    assert Scale(600, 1000)(torch.zeros(3, 375, 500, dtype=torch.uint8)).shape == (3, 600, 800)
+
+
+def test_maps_are_kept_while_they_fit():
+    asked = []
+
+    def compute(place: int, is_flipped: bool) -> torch.Tensor:
+        asked.append((place, is_flipped))
+        return torch.zeros(10)
+
+    maps = KeptMaps(compute, room=100)  # two of 40 bytes
+    for _ in range(2):
+        for place in range(3):
+            maps(place, False)
+    assert asked == [(0, False), (1, False), (2, False), (2, False)]
+
+
+@pytest.mark.slow
+def test_two_processes_learn_and_find_what_one_does(tmp_path: Path):
+    detection_child.work(World(), tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    script = str(Path(detection_child.__file__))
+    subprocess.run([*launcher, script, str(tmp_path)], env=environment, check=True, timeout=300)
+    one, *two = (
+        load_file(tmp_path / f"left-{name}.safetensors") for name in ("0-of-1", "0-of-2", "1-of-2")
+    )
+    for left in two:
+        assert left.keys() == one.keys()
+        for name, value in one.items():
+            torch.testing.assert_close(left[name], value, rtol=1e-4, atol=1e-4)
+
+
+SMALL = (
+    "--input-size 64 --width 16 --short-side 80 --long-side 120 --regions 60 --passes 2 "
+    "--device cpu --workers 1 --proposals grouping"
+).split()
+
+
+def test_the_protocol_from_end_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    write_devkit(tmp_path, {"train": 3, "val": 3, "test": 4})
+    words = ["evaluate", "random-rgb", "voc-detection", "--data", ".", *SMALL]
+    assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "0", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "at an overlap of 0.5 bounds the mAP" in said
+    assert "spread over seeds" in said
+    assert "chosen on val" in said
+    (file,) = Path("evaluations").glob("random-rgb-voc-detection-*.json")
+    result = json.loads(file.read_text())["result"]
+    assert 0 <= result["mean"]["eleven_point"] <= 1
+    assert result["regions"]["test"]["recall"] > 0.5
+    made = sorted(path.name.rpartition("-")[0] for path in Path("evaluations/stores").iterdir())
+    assert made == ["regions-grouping-1-test", "regions-grouping-1-trainval"]  # for val, chosen
+    on_val = result["choice"]["on_val"]
+    assert result["choice"]["step"] == max((0.001, 0.01), key=lambda step: on_val[f"{step:g}"])
+    assert [(seed, run["iterations"]) for seed, run in result["seeds"].items()] == [
+        ("0", 6),
+        ("1", 6),
+    ]
+    assert not list(Path("evaluations/stages").glob("*.safetensors"))  # nothing half done is left
+    # Again: every stage is kept, and the figures are the same.
+    assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "0", "1"]) == 0
+    assert "kept from before" in capsys.readouterr().out
+    assert json.loads(file.read_text())["result"] == result
+
+
+def test_all_learns_the_convolutions(painted, tmp_path: Path):
+    images, regions = painted
+    model = a_model()
+    model.convolutions[0][1].running_mean.fill_(0.1)  # as a network that has seen images
+    before = {name: value.clone() for name, value in model.convolutions.state_dict().items()}
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    course = replace(COURSE, learnt="all", iterations=3)
+    taught(model, images, regions, SCALE, course, Bench(workers=1), half)
+    after = model.convolutions.state_dict()
+    assert not torch.equal(before["0.0.weight"], after["0.0.weight"])
+    for name in ("weight", "bias", "running_mean", "running_var"):  # of batch norm
+        assert torch.equal(before[f"0.1.{name}"], after[f"0.1.{name}"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"regions": 0}, "--regions 0: use at least 1"),
+        ({"long_side": 100}, "--long-side 100"),
+        ({"steps": ()}, "--steps"),
+        ({"passes": 0.0}, "--passes 0"),
+        ({"suppression": 1.5}, "--suppression 1.5"),
+        ({"boxes": "nowhere"}, "--boxes nowhere: there is no such folder"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, said):
+    with pytest.raises(UsageError, match=said):
+        replace(VOCDetection(), **change).validate()
+
+
+def test_bad_input_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "random", "voc-detection", *SMALL]
+    assert cli.main([*words, "--data", "nowhere"]) == 2
+    folder = write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
+    assert cli.main([*words, "--data", ".", "--arch", "resnet18"]) == 2
+    for name in (folder / "ImageSets/Main/test.txt").read_text().split():
+        annotate(folder, name, [("cat", (1, 1, 40, 40), True)], (96, 80))
+    for place in (folder / "ImageSets/Main").glob("*_test.txt"):
+        place.unlink()  # labels follow from the objects
+    assert cli.main([*words, "--data", "."]) == 3
+    (folder / "ImageSets/Main/test.txt").unlink()
+    assert cli.main([*words, "--data", "."]) == 3
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line]
+    assert len(lines) == 4
+    assert "nowhere" in lines[0]
+    assert "alexnet or vgg16" in lines[1]
+    assert "has no object that is not difficult" in lines[2]
+    assert "test" in lines[3]
