@@ -30,6 +30,8 @@ class Group:
     """One group, images from its centre outwards."""
 
     number: int
+    name: str | None
+    """What a person has called it."""
     size: int
     tightness: float | None
     """1 where all images are at one point, 0 where they are as far apart as any images are."""
@@ -40,6 +42,11 @@ class Group:
     """Images unusually far from the centre, the farthest first."""
     folder_share: float | None
     """Share of the images that come from the folder most of them come from."""
+
+    @property
+    def title(self) -> str:
+        """Its number, and its name if it has one."""
+        return f"Group {self.number}" + (f": {self.name}" if self.name else "")
 
 
 def described(record: RunRecord, selection: Selection) -> list[Group]:
@@ -57,6 +64,7 @@ def described(record: RunRecord, selection: Selection) -> list[Group]:
         groups.append(
             Group(
                 number=int(number),
+                name=record.group_names.get(int(number)),
                 size=len(members),
                 tightness=_tightness(distances[members], spread),
                 members=members,
