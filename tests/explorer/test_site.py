@@ -674,3 +674,19 @@ def test_without_its_network_a_run_can_still_be_looked_at(own_run: Path):
         reply = client.post("api/search", content=b"x")
         assert reply.status_code == 409
         assert "model.safetensors cannot be read" in reply.json()["error"]
+
+
+def test_what_is_known_is_not_found_out_again(own_run: Path):
+    exploration = Exploration(RunFolder(own_run))
+    before = exploration.view
+    tree, groups = before.tree, {group.number: group for group in before.page.groups}
+    exploration.name(0, "cats")
+    assert exploration.view.tree is tree
+    again = {group.number: group for group in exploration.view.page.groups}
+    assert again[0].title == "Group 0: cats"
+    assert again[1].members is groups[1].members
+    exploration.move([int(groups[1].members[0])], 0)
+    assert exploration.view.tree is not tree
+    moved = {group.number: group for group in exploration.view.page.groups}
+    assert moved[2].members is groups[2].members
+    assert (moved[0].size, moved[1].size) == (groups[0].size + 1, groups[1].size - 1)

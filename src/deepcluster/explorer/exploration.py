@@ -40,7 +40,10 @@ _LINES = 2_000  # of CSV at once
 class View:
     """The run after some edits."""
 
-    def __init__(self, features: KeptFeatures, base: RunRecord, edits: Edits) -> None:
+    def __init__(
+        self, features: KeptFeatures, base: RunRecord, edits: Edits, before: View | None = None
+    ) -> None:
+        """The view after these edits; what the one before knows and still holds is taken over."""
         self.edits = edits
         self.record = base.edited(edits)
         self._features = features
@@ -51,6 +54,12 @@ class View:
         self.groups: NDArray[np.int64] = np.flatnonzero(sizes)
         """The groups that have images, rising."""
         self.sizes: NDArray[np.int64] = sizes[self.groups]
+        self._described_before: list[Group] = []
+        if before is not None:
+            page = before.__dict__.get("page")
+            self._described_before = page.groups if page else before._described_before
+            if "tree" in before.__dict__ and np.array_equal(labels, before.record.labels):
+                self.tree = before.tree
 
     def members(self, group: int) -> NDArray[np.int64]:
         """The images of a group, from its centre outwards."""
@@ -80,7 +89,7 @@ class View:
         return Page(
             self.record,
             selection,
-            described(self.record, selection),
+            described(self.record, selection, self._described_before),
             range(len(self.record.names)),
             PackageLoader("deepcluster.explorer", "templates"),
         )
@@ -236,7 +245,7 @@ class Exploration:
             self._keep(Edits.read(self.folder).and_then(step))
 
     def _keep(self, edits: Edits) -> None:
-        self.view = View(self._features, self._base, edits.saved(self.folder))
+        self.view = View(self._features, self._base, edits.saved(self.folder), self.view)
 
 
 def last_edit(edits: Edits) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
@@ -67,16 +68,15 @@ class KeptFeatures:
     ) -> tuple[NDArray[np.float64], float]:
         """The mean row of each of the groups (rising), and the squared distances to it, summed."""
         sums = np.zeros((len(groups), self._rows.shape[1]))
-        squares = 0.0
         sizes = np.zeros(len(groups))
+        squares = 0.0
         for start, block in self._blocks():
             own = labels[start : start + len(block)]
-            known = np.isin(own, groups)
+            known = np.flatnonzero(np.isin(own, groups))
             place = np.searchsorted(groups, own[known])
-            order = np.argsort(place, kind="stable")
-            found, first = np.unique(place[order], return_index=True)
-            rows = block[known][order].astype(np.float64)
-            sums[found] += np.add.reduceat(rows, first, axis=0) if len(rows) else 0
+            rows = block[known].astype(np.float64)
+            belongs = (np.ones(len(known)), (place, np.arange(len(known))))
+            sums += csr_array(belongs, shape=(len(groups), len(known))) @ rows
             sizes += np.bincount(place, minlength=len(groups))
             squares += float(np.square(rows).sum())
         middles = sums / np.maximum(sizes, 1)[:, None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +50,14 @@ class Group:
         return f"Group {self.number}" + (f": {self.name}" if self.name else "")
 
 
-def described(record: RunRecord, selection: Selection) -> list[Group]:
-    """The groups that are shown, the largest first."""
+def described(record: RunRecord, selection: Selection, before: Iterable[Group] = ()) -> list[Group]:
+    """The groups that are shown, the largest first.
+
+    Args:
+        record: The run.
+        selection: What is shown of it.
+        before: Groups that were described already; one that is still the same is taken over.
+    """
     labels, distances = record.labels, record.distances
     order = np.lexsort((distances, labels))
     starts = np.searchsorted(labels[order], selection.groups, side="left")
@@ -58,9 +65,14 @@ def described(record: RunRecord, selection: Selection) -> list[Group]:
     rows = record.features()
     spread = _overall_spread(rows)
     tiny = _TinyPictures(record.folder.path / "thumbnails")
+    known = {group.number: group for group in before}
     groups = []
     for number, start, end in zip(selection.groups, starts, ends, strict=True):
         members = order[start:end]
+        same = known.get(int(number))
+        if same is not None and np.array_equal(same.members, members):
+            groups.append(replace(same, name=record.group_names.get(int(number))))
+            continue
         groups.append(
             Group(
                 number=int(number),
