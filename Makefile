@@ -20,7 +20,7 @@ browser:
 	@if command -v "$${CHROMIUM:-chromium}" >/dev/null || command -v google-chrome >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		echo "installing chromium for the tests in a browser"; \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		{ timeout 200 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 400 \
 			apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
 			|| echo "chromium could not be installed: the tests in a browser will be skipped"; \
 	else echo "no chromium, and no right to install it: the tests in a browser will be skipped"; fi

@@ -258,10 +258,17 @@ def test_names_of_files_stay_names(site: TestClient, images: Path, run: Path):
 
 def test_a_group_says_its_images_in_parts(site: TestClient, run: Path, monkeypatch):
     monkeypatch.setattr("deepcluster.explorer.site.PAGE", 4)
+    monkeypatch.setattr("deepcluster.explorer.exploration.PAGE", 4)
     table = child.table(run / "clusters.parquet")
-    group = table["cluster"][0]
+    group = max(table["cluster"], key=table["cluster"].count)
     own = [n for n, cluster in enumerate(table["cluster"]) if cluster == group]
-    found: list[int] = []
+    assert len(own) > 5
+    page = Elements(site.get(f"groups/{group}.html").text)
+    wall = next(n for n, (_, given) in enumerate(page.found) if given.get("id") == "members")
+    first = [given["data-image"] for _, given in page.found[wall:] if "data-image" in given]
+    found = [int(image or "") for image in first]
+    more = next(given for _, given in page.found if given.get("id") == "more")
+    assert (len(found), more["data-start"]) == (4, "4")
     while len(found) < len(own):
         told = site.get(f"api/groups/{group}?start={len(found)}").json()
         assert told["size"] == len(own)

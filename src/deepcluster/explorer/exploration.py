@@ -97,7 +97,8 @@ class View:
     def group_page(self, number: int) -> str:
         """The page of any group that has images."""
         known = next((one for one in self.page.groups if one.number == number), None)
-        return self.page.group(known or self._described(number), PAGE, "explored_group.html")
+        group = known or self._described(number)
+        return self.page.group(group, group.members[:PAGE], "explored_group.html")
 
     def _described(self, number: int) -> Group:
         one = np.array([number])

@@ -64,7 +64,8 @@ def _write(page: Page, aside: Path) -> None:
     length = 40 + sum(map(len, names)) // max(1, len(names))  # of a line, about
     quota = max(12, _LISTED_BYTES // length // max(1, len(page.groups)))
     for group in page.groups:
-        _save(aside / "groups" / f"{group.number}.html", page.group(group, quota))
+        members = group.members[spread(group.size, quota)]
+        _save(aside / "groups" / f"{group.number}.html", page.group(group, members))
     (aside / "data").mkdir()
     for name in DATA:
         _save(aside / "data" / f"{name}.js", page.data(name))
@@ -116,11 +117,10 @@ class Page:
             written=time.strftime("%Y-%m-%d %H:%M"),
         )
 
-    def group(self, group: Group, quota: int, template: str = "group.html") -> str:
-        """The page of one group, with so many of its images."""
+    def group(self, group: Group, members: NDArray[np.int64], template: str = "group.html") -> str:
+        """The page of one group, with these of its images."""
         numbers = [one.number for one in self.groups]
         place = numbers.index(group.number) if group.number in numbers else None
-        members = group.members[spread(len(group.members), quota)]
         return self._templates.get_template(template).render(
             **self._shared,
             group=group,
