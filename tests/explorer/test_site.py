@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -31,13 +32,13 @@ from deepcluster.explorer import kept_features
 from deepcluster.explorer.exploration import Exploration
 from deepcluster.explorer.guard import App
 from deepcluster.explorer.pictures import Pictures
-from deepcluster.explorer.query import Query
+from deepcluster.explorer.query import Answer, Query
 from deepcluster.explorer.server import listening
 from deepcluster.explorer.site import LARGEST_UPLOAD, site_of
 from deepcluster.images.folder import decoded
 from deepcluster.report import write_report
 from deepcluster.report.edits import Edits
-from deepcluster.runtime.errors import ResumeError, UsageError
+from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
 SECRET = "a-secret"
@@ -391,6 +392,30 @@ def test_too_large_an_upload_is_not_even_read(site: TestClient):
 
     assert site.post("api/search", content=endless(), headers=OWN).status_code == 413
     assert site.post("api/name", content=bytes(2**20 + 1), headers=OWN).status_code == 413
+
+
+def test_others_are_answered_while_a_picture_is_looked_at(run: Path, monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(self: Query, content: bytes) -> Answer:
+        begun.set()
+        assert ended.wait(30)
+        raise DataError("it was slow")
+
+    monkeypatch.setattr(Query, "answer", slow)
+    statuses = []
+    with TestClient(opened(run), f"http://{HOST}/{SECRET}/", headers=OWN) as client:
+        search = threading.Thread(
+            target=lambda: statuses.append(client.post("api/search", content=b"x").status_code)
+        )
+        search.start()
+        assert begun.wait(30)
+        for place in ("", "thumbnails/0.jpg", "api/images/0", "api/cut?count=2"):
+            assert client.get(place).status_code == 200
+        assert statuses == []
+        ended.set()
+        search.join()
+    assert statuses == [400]
 
 
 # ---- edits ---------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ class Answer(NamedTuple):
     distance: float
     margin: float | None
     """How much farther the second-best group is; None where there is no other."""
+    centred: bool
+    """Whether distances are to the centre of a group; else to the nearest image in it."""
     none: bool
     """Whether it is so far away that it is in none of the groups."""
     row: NDArray[np.float32]
@@ -55,6 +57,7 @@ class Query:
             group=int(found.cluster[0]),
             distance=float(found.distance[0]),
             margin=margin if np.isfinite(margin) else None,
+            centred=isinstance(self._groups, CentroidGroups),
             none=bool(found.none[0]),
             row=row.cpu().numpy(),
         )

@@ -39,7 +39,8 @@ class Site:
     def __init__(self, exploration: Exploration, pictures: Pictures, query: Query) -> None:
         self.exploration, self.pictures, self.query = exploration, pictures, query
         self._heavy = CapacityLimiter(1)
-        self._searching = CapacityLimiter(1)
+        self._uploads = CapacityLimiter(1)
+        self._searching = CapacityLimiter(2)
         self._drawing = CapacityLimiter(4)
 
     @property
@@ -133,11 +134,12 @@ class Site:
                 "there": bool(np.isin(answer.group, view.groups)),
                 "distance": round(answer.distance, 4),
                 "margin": None if answer.margin is None else round(answer.margin, 4),
+                "centred": answer.centred,
                 "none": answer.none,
                 "neighbours": view.told(near),
             }
 
-        return JSONResponse(await self._thread(self._searching, find))
+        return JSONResponse(await self._thread(self._uploads, find))
 
     async def tree(self, request: Request) -> Response:
         """The upper part of the merge tree."""

@@ -278,7 +278,7 @@ const search = attempt(async (file) => {
   try {
     const told = await (await asked("api/search", { method: "POST", body: file })).json();
     const group = told.there ? linkTo(told.group, told.title) : told.title;
-    const far = `${told.distance.toFixed(2)} from its centre`;
+    const far = `${told.distance.toFixed(2)} from its ${told.centred ? "centre" : "nearest image"}`;
     const next = told.margin === null ? "" : `; the next group is ${told.margin.toFixed(2)} farther`;
     byId("verdict").replaceChildren(
       ...(told.none
