@@ -80,7 +80,7 @@ class Guard:
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return 421, "This site answers on 127.0.0.1 only, at the address that was printed."
         first = scope["path"].removeprefix("/").partition("/")[0]
-        if not hmac.compare_digest(first.encode(), self._secret):
+        if not hmac.compare_digest(first.encode(errors="replace"), self._secret):
             return (
                 403,
                 "The address lacks its secret: use the one that deepcluster explore printed.",

@@ -57,6 +57,7 @@ def serve(app: App, bound: socket.socket) -> signal.Signals | None:
     config = uvicorn.Config(
         app,
         log_config=None,
+        log_level="critical",  # what goes wrong is said in a sentence by the site
         access_log=False,
         server_header=False,
         date_header=False,
