@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all browser check bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/deepcluster demo
@@ -11,9 +11,19 @@ demo: $(VENV)/installed
 test: check
 	$(BIN)/pytest -m "not slow"
 
-# What is slower than a person waits for: crash matrix, smoke studies.
-test-all: $(VENV)/installed-dev
+# What is slower than a person waits for: crash matrix, smoke studies, pages in a real browser.
+test-all: $(VENV)/installed-dev browser
 	$(BIN)/pytest -m slow
+
+# Debian's Chromium, where none is there and we may install it; without one its tests are skipped.
+browser:
+	@if command -v "$${CHROMIUM:-chromium}" >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "installing chromium for the tests in a browser"; \
+		{ timeout 200 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 400 \
+			apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 \
+			|| echo "chromium could not be installed: the tests in a browser will be skipped"; \
+	else echo "no chromium, and no right to install it: the tests in a browser will be skipped"; fi
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .

@@ -32,6 +32,7 @@ VERBS = {
     "import": "a run from a checkpoint that the paper's authors released, read safely",
     "reproduce": "one table or figure of the paper, paper beside ours",
     "report": "write the page of a run anew: its groups, how it learned, what to do next",
+    "explore": "the page of a run in the browser: search by image, name, move and merge groups",
     "show": "one picture of a run: filters, sizes, curves, clusters, neighbours, top, ascent",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
@@ -125,6 +126,7 @@ def _carry_out(words: list[str]) -> int:
         "import": _import,
         "reproduce": _reproduce,
         "report": _report,
+        "explore": _explore,
         "show": _show,
         "demo": _demo,
     }
@@ -264,6 +266,13 @@ def _report(words: list[str]) -> int:
     from deepcluster.report_command import report
 
     return report(words)
+
+
+def _explore(words: list[str]) -> int:
+    _check_run(words[:1])
+    from deepcluster.explore_command import explore
+
+    return explore(words)
 
 
 def _show(words: list[str]) -> int:

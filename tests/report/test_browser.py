@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import Watch, opened_browser, until
 
 from deepcluster.report import write_report
 from deepcluster.runtime.run_folder import RunFolder
-
-BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    if BROWSER is None:
-        pytest.skip("no chromium: apt install chromium, or name one by $CHROMIUM")
-    with playwright.sync_playwright() as started:
-        # Without its sandbox, since containers seldom allow one.
-        chromium = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    with opened_browser() as chromium:
         yield chromium
-        chromium.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return when it holds; playwright's own way of waiting is code that the policy refuses."""
-    for _ in range(100):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise TimeoutError
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -49,12 +28,7 @@ def test_sorting_search_and_slider(
     page_file = write_report(generated(300, 12, epochs=4))
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1200, "height": 900})
     page = context.new_page()
-    complaints: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: complaints.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    watch = Watch(page)
     page.goto(page_file.as_uri())
     title = page.title()
 
@@ -102,8 +76,8 @@ def test_sorting_search_and_slider(
         assert page.title().startswith("Group")
         broken = "[...document.images].filter(image => image.complete && !image.naturalWidth)"
         assert page.evaluate(f"{broken}.length") == 0
-    assert complaints == []
-    assert all(url.startswith("file:") for url in asked)
+    assert watch.complaints == []
+    assert all(url.startswith("file:") for url in watch.asked)
     context.close()
 
 

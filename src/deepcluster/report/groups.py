@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ class Group:
     """One group, images from its centre outwards."""
 
     number: int
+    name: str | None
+    """What a person has called it."""
     size: int
     tightness: float | None
     """1 where all images are at one point, 0 where they are as far apart as any images are."""
@@ -41,9 +44,20 @@ class Group:
     folder_share: float | None
     """Share of the images that come from the folder most of them come from."""
 
+    @property
+    def title(self) -> str:
+        """Its number, and its name if it has one."""
+        return f"Group {self.number}" + (f": {self.name}" if self.name else "")
 
-def described(record: RunRecord, selection: Selection) -> list[Group]:
-    """The groups that are shown, the largest first."""
+
+def described(record: RunRecord, selection: Selection, before: Iterable[Group] = ()) -> list[Group]:
+    """The groups that are shown, the largest first.
+
+    Args:
+        record: The run.
+        selection: What is shown of it.
+        before: Groups that were described already; one that is still the same is taken over.
+    """
     labels, distances = record.labels, record.distances
     order = np.lexsort((distances, labels))
     starts = np.searchsorted(labels[order], selection.groups, side="left")
@@ -51,12 +65,18 @@ def described(record: RunRecord, selection: Selection) -> list[Group]:
     rows = record.features()
     spread = _overall_spread(rows)
     tiny = _TinyPictures(record.folder.path / "thumbnails")
+    known = {group.number: group for group in before}
     groups = []
     for number, start, end in zip(selection.groups, starts, ends, strict=True):
         members = order[start:end]
+        same = known.get(int(number))
+        if same is not None and np.array_equal(same.members, members):
+            groups.append(replace(same, name=record.group_names.get(int(number))))
+            continue
         groups.append(
             Group(
                 number=int(number),
+                name=record.group_names.get(int(number)),
                 size=len(members),
                 tightness=_tightness(distances[members], spread),
                 members=members,

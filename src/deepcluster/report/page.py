@@ -11,19 +11,27 @@ import json
 import shutil
 import time
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from numpy.typing import NDArray
 
 from deepcluster.report import curves, verdict
-from deepcluster.report.changes import followed
+from deepcluster.report.changes import Changes, followed
 from deepcluster.report.groups import Group, described
 from deepcluster.report.run_record import RunRecord
 from deepcluster.report.selection import Selection, select, spread
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
+
+FILES = ("style.css", "page.js")
+DATA = ("changes", "names")
+"""Scripts with what is known of the run: data/changes.js, data/names.js."""
 
 _TYPICAL, _EDGE = 6, 2  # pictures of a card
 _LISTED_BYTES = 4_000_000  # of the names on all group pages together
@@ -36,103 +44,163 @@ def write_report(folder: RunFolder) -> Path:
     """Lay out RUN/report/index.html from what the run folder has; gives the page's path."""
     record = RunRecord.read(folder)
     selection = select(record.labels, record.distances)
-    groups = described(record, selection)
     aside = folder.path / ".report.writing"
     target = folder.path / "report"
     with storage_errors_named(target):
         shutil.rmtree(aside, ignore_errors=True)
         (aside / "thumbnails").mkdir(parents=True)
         pictures = _copied_thumbnails(record, selection, aside / "thumbnails")
-        _write_pages(record, selection, groups, pictures, aside)
+        page = Page(record, selection, described(record, selection), pictures)
+        _write(page, aside)
         shutil.rmtree(target, ignore_errors=True)
         aside.replace(target)
     return target / "index.html"
 
 
-def _write_pages(
-    record: RunRecord,
-    selection: Selection,
-    groups: list[Group],
-    pictures: set[int],
-    aside: Path,
-) -> None:
-    pages = Environment(
-        loader=PackageLoader("deepcluster.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    visible = np.array(sorted(pictures), dtype=np.int64)
-    names = record.names
-    shared: dict[str, Any] = {
-        "names": names,
-        "pictures": pictures,
-        "title": record.folder.path.resolve().name,
-    }
-    followed_groups = np.array([group.number for group in groups[:100]], dtype=np.int64)
-    changes = followed(record, visible, followed_groups)
-    figures = _figures(record, aside)
-    sizes = np.bincount(record.labels[record.labels >= 0])
-    searched = _searchable(record, groups)
-    page = pages.get_template("index.html").render(
-        **shared,
-        record=record,
-        selection=selection,
-        total_groups=int((sizes > 0).sum()),
-        facts=verdict.facts(record, int((sizes > 0).sum())),
-        health=verdict.health(record),
-        comparisons=verdict.comparisons(record),
-        charts=curves.of_journal(record.journal),
-        sizes=curves.of_sizes(sizes),
-        groups=groups,
-        cards={group.number: _card(group, pictures) for group in groups},
-        suggested=_suggested(record, groups, pictures),
-        changes=changes,
-        followed=followed_groups.tolist(),
-        figures=figures,
-        reasons=Counter(reason for _, reason in record.left_out).most_common(),
-        left_out=record.left_out[:_LEFT_OUT],
-        ungrouped=int((record.labels < 0).sum()),
-        ways=verdict.ways_on(record),
-        searched=sum(len(some) for _, _, some in searched),
-        written=time.strftime("%Y-%m-%d %H:%M"),
-    )
-    _save(aside / "index.html", page)
+def _write(page: Page, aside: Path) -> None:
+    _save(aside / "index.html", page.index())
     (aside / "groups").mkdir()
-    template = pages.get_template("group.html")
+    names = page.record.names
     length = 40 + sum(map(len, names)) // max(1, len(names))  # of a line, about
-    quota = max(12, _LISTED_BYTES // length // max(1, len(groups)))
-    for place, group in enumerate(groups):
-        members = group.members[spread(len(group.members), quota)]
-        with_picture = [number for number in members.tolist() if number in pictures]
-        text = template.render(
-            **shared,
-            group=group,
-            shown=with_picture,
-            named=[number for number in members.tolist() if number not in pictures],
-            rest=group.size - len(members),
-            before=groups[place - 1].number if place else None,
-            after=groups[place + 1].number if place + 1 < len(groups) else None,
-        )
-        _save(aside / "groups" / f"{group.number}.html", text)
+    quota = max(12, _LISTED_BYTES // length // max(1, len(page.groups)))
+    for group in page.groups:
+        members = group.members[spread(group.size, quota)]
+        _save(aside / "groups" / f"{group.number}.html", page.group(group, members))
     (aside / "data").mkdir()
-    told = {
-        "groups": followed_groups.tolist(),
-        "steps": changes.steps,
-        "names": {
-            number: names[number]
-            for step in changes.steps
-            for example in [*step.get("splits", []), *step.get("mergers", [])]
-            for part in example
-            for number in part
-        },
-    }
-    _save(aside / "data" / "changes.js", _script("changes", told))
-    _save(aside / "data" / "names.js", _script("names", searched))
-    templates = resources.files("deepcluster.report") / "templates"
-    for name in ("style.css", "page.js"):
-        (aside / name).write_bytes((templates / name).read_bytes())
+    for name in DATA:
+        _save(aside / "data" / f"{name}.js", page.data(name))
+    if (filters := page.record.folder.path / "figures" / "filters.png").is_file():
+        (aside / "figures").mkdir()
+        shutil.copyfile(filters, aside / "figures" / "filters.png")
+    for name in FILES:
+        (aside / name).write_bytes(file_of_the_page(name))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A run laid out: `write_report` writes all of it, and the explorer what it is asked for."""
+
+    record: RunRecord
+    selection: Selection
+    groups: list[Group]
+    """Those of the selection, the largest first."""
+    pictures: Collection[int]
+    """Images that have a picture beside the page."""
+    more_templates: BaseLoader | None = None
+    """Asked before the page's own, so that a page can be one with additions."""
+
+    def index(self, template: str = "index.html") -> str:
+        """The first page."""
+        record = self.record
+        sizes = np.bincount(record.labels[record.labels >= 0])
+        return self._templates.get_template(template).render(
+            **self._shared,
+            record=record,
+            selection=self.selection,
+            total_groups=int((sizes > 0).sum()),
+            facts=verdict.facts(record, int((sizes > 0).sum())),
+            health=verdict.health(record),
+            comparisons=verdict.comparisons(record),
+            charts=curves.of_journal(record.journal),
+            sizes=curves.of_sizes(sizes),
+            groups=self.groups,
+            cards={group.number: _card(group, self.pictures) for group in self.groups},
+            suggested=_suggested(record, self.groups, self.pictures),
+            changes=self._changes,
+            followed=self._followed.tolist(),
+            figures=_figures(record),
+            reasons=Counter(reason for _, reason in record.left_out).most_common(),
+            left_out=record.left_out[:_LEFT_OUT],
+            ungrouped=int((record.labels < 0).sum()),
+            ways=verdict.ways_on(record),
+            searched=sum(len(some) for _, _, some in self._searchable),
+            written=time.strftime("%Y-%m-%d %H:%M"),
+        )
+
+    def group(self, group: Group, members: NDArray[np.int64], template: str = "group.html") -> str:
+        """The page of one group, with these of its images."""
+        numbers = [one.number for one in self.groups]
+        place = numbers.index(group.number) if group.number in numbers else None
+        return self._templates.get_template(template).render(
+            **self._shared,
+            group=group,
+            shown=[number for number in members.tolist() if number in self.pictures],
+            named=[number for number in members.tolist() if number not in self.pictures],
+            rest=group.size - len(members),
+            before=self.groups[place - 1] if place else None,
+            after=None if place in (None, len(numbers) - 1) else self.groups[place + 1],
+        )
+
+    def data(self, name: str) -> str:
+        """What a script of the page reads, as a script."""
+        if name == "names":
+            return _script(name, self._searchable)
+        names = self.record.names
+        steps = self._changes.steps
+        told = {
+            "groups": self._followed.tolist(),
+            "steps": steps,
+            "names": {
+                number: names[number]
+                for step in steps
+                for example in [*step.get("splits", []), *step.get("mergers", [])]
+                for part in example
+                for number in part
+            },
+        }
+        return _script(name, told)
+
+    @cached_property
+    def _templates(self) -> Environment:
+        own = PackageLoader("deepcluster.report", "templates")
+        return Environment(
+            loader=ChoiceLoader([self.more_templates, own]) if self.more_templates else own,
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "names": self.record.names,
+            "pictures": self.pictures,
+            "title": self.record.folder.path.resolve().name,
+        }
+
+    @cached_property
+    def _followed(self) -> NDArray[np.int64]:
+        return np.array([group.number for group in self.groups[:100]], dtype=np.int64)
+
+    @cached_property
+    def _changes(self) -> Changes:
+        chosen = self.selection.images
+        shown = np.array([n for n in chosen.tolist() if n in self.pictures], dtype=np.int64)
+        return followed(self.record, shown, self._followed)
+
+    @cached_property
+    def _searchable(self) -> list[tuple[int, int, list[str]]]:
+        """Of each group its number, its size and its names, or evenly many of them."""
+        names = self.record.names
+        total = sum(len(names[number]) + 3 for group in self.groups for number in group.members)
+        share = min(1.0, _NAMES_BYTES / max(1, total))
+        return [
+            (
+                group.number,
+                group.size,
+                [
+                    names[number]
+                    for number in group.members[spread(group.size, int(group.size * share))]
+                ],
+            )
+            for group in self.groups
+        ]
+
+
+def file_of_the_page(name: str) -> bytes:
+    """One of `FILES`, the same for every run."""
+    return (resources.files("deepcluster.report") / "templates" / name).read_bytes()
 
 
 def _save(path: Path, text: str) -> None:
@@ -163,7 +231,7 @@ def _copied_thumbnails(record: RunRecord, selection: Selection, target: Path) ->
     return found
 
 
-def _card(group: Group, pictures: set[int]) -> tuple[list[int], list[int]]:
+def _card(group: Group, pictures: Collection[int]) -> tuple[list[int], list[int]]:
     """The typical images of a group and those on its edge; with pictures, where there are some."""
     members = [number for number in group.members.tolist() if number in pictures]
     members = members or group.members.tolist()
@@ -171,7 +239,7 @@ def _card(group: Group, pictures: set[int]) -> tuple[list[int], list[int]]:
     return typical, members[max(len(typical), len(members) - _EDGE) :]
 
 
-def _suggested(record: RunRecord, groups: list[Group], pictures: set[int]) -> dict[str, Any]:
+def _suggested(record: RunRecord, groups: list[Group], pictures: Collection[int]) -> dict[str, Any]:
     """Pairs and images to look at first, over all groups."""
     pairs = [(*pair, group.number) for group in groups for pair in group.near_duplicates]
     far = [(number, group.number) for group in groups for number in group.outliers[:2]]
@@ -187,30 +255,11 @@ def _suggested(record: RunRecord, groups: list[Group], pictures: set[int]) -> di
     }
 
 
-def _searchable(record: RunRecord, groups: list[Group]) -> list[tuple[int, int, list[str]]]:
-    """Of each group that is shown its number, its size and its names, or evenly many of them."""
-    total = sum(len(record.names[number]) + 3 for group in groups for number in group.members)
-    share = min(1.0, _NAMES_BYTES / max(1, total))
-    return [
-        (
-            group.number,
-            group.size,
-            [
-                record.names[number]
-                for number in group.members[spread(group.size, int(group.size * share))]
-            ],
-        )
-        for group in groups
-    ]
-
-
-def _figures(record: RunRecord, aside: Path) -> dict[str, Any]:
+def _figures(record: RunRecord) -> dict[str, Any]:
     """What `train` has drawn of the network."""
     found: dict[str, Any] = {"filters": None, "top": None}
     source = record.folder.path / "figures"
     if (source / "filters.png").is_file():
-        (aside / "figures").mkdir()
-        shutil.copyfile(source / "filters.png", aside / "figures" / "filters.png")
         found["filters"] = "figures/filters.png"
     try:
         top = json.loads((source / "top.json").read_text())

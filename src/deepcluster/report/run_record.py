@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from deepcluster.report.edits import FILE, Edits
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -38,6 +39,8 @@ class RunRecord:
     """Images of which the files are equal, byte by byte."""
     missing: list[str] = field(default_factory=list)
     """Sentences on what could not be shown."""
+    group_names: dict[int, str] = field(default_factory=dict)
+    """What a person has called groups."""
 
     @property
     def finished(self) -> bool:
@@ -57,8 +60,39 @@ class RunRecord:
         files = sorted((self.folder.path / "assignments").glob("epoch-*.npy"))
         return {int(file.stem.removeprefix("epoch-")): file for file in files}
 
+    def edited(self, edits: Edits) -> RunRecord:
+        """The same after what a person has said of the groups.
+
+        A group that was given images has a new middle, from which the distances of all its images
+        are taken anew.
+        """
+        labels, distances = edits.applied(self.labels), self.distances.copy()
+        rows = self.features()
+        for group in np.unique(labels[labels != self.labels]):
+            members = np.flatnonzero(labels == group)
+            if rows is None:
+                distances[members] = np.nan
+            else:
+                distances[members] = _from_the_middle(rows, members)
+        return replace(self, labels=labels, distances=distances, group_names=edits.names)
+
     @staticmethod
     def read(folder: RunFolder) -> RunRecord:
+        """The run in this folder as people have arranged it, as far as that can be read."""
+        record = RunRecord.as_grouped(folder)
+        try:
+            edits = Edits.read(folder)
+        except ResumeError:
+            record.missing.append(f"{FILE} cannot be read: names and moves are not shown.")
+            return record
+        if edits.outdated:
+            record.missing.append(
+                f"{FILE} has names and moves of an earlier grouping, which are not shown."
+            )
+        return record.edited(edits)
+
+    @staticmethod
+    def as_grouped(folder: RunFolder) -> RunRecord:
         """The run in this folder, finished or not, of this version or an older one."""
         settings = folder.settings
         missing: list[str] = []
@@ -90,6 +124,15 @@ class RunRecord:
             copies=_copies(usable),
             missing=missing,
         )
+
+
+def _from_the_middle(rows: NDArray[np.float16], members: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The distance of each member to the mean of all, some of the rows in memory at a time."""
+    parts = np.array_split(members, -(-len(members) // 65_536))
+    sums = [np.asarray(rows[part], dtype=np.float64).sum(axis=0) for part in parts]
+    middle = (np.sum(sums, axis=0) / len(members)).astype(np.float32)
+    apart = [np.linalg.norm(rows[part].astype(np.float32) - middle, axis=1) for part in parts]
+    return np.concatenate(apart)
 
 
 def _grouped(

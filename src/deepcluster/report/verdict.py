@@ -172,6 +172,7 @@ def ways_on(record: RunRecord) -> list[tuple[str, str]]:
         ways.append(("Groups beside your folders", f"deepcluster evaluate {run} agreement"))
     if record.finished:
         ways += [
+            ("Search by image, name and merge groups", f"deepcluster explore {run}"),
             (
                 "Copies of one picture, as a sheet",
                 f"deepcluster duplicates {run} --sheet copies.png",
