@@ -23,10 +23,12 @@ from deepcluster.evaluation.labelled_images import LabelledImages, opened, split
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.probe import ProbeResult
+from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.runtime import interruption
@@ -129,6 +131,16 @@ class Transferred(Common):
 
 
 @dataclass(frozen=True)
+class Landmarks(Transferred):
+    """Photographs of the same landmark, found by R-MAC (Oxford5k, Paris6k)."""
+
+    data: Folder = None
+    """Folder with images/ and the ground truth (gt_files/*_query.txt and its companions)."""
+
+    settings: Annotated[Retrieval, tyro.conf.arg(name="")] = field(default_factory=Retrieval)
+
+
+@dataclass(frozen=True)
 class ClassifiedVOC(Transferred):
     """VOC2007 classification: fc6 to fc8, or all, learnt for 20 classes; average precision."""
 
@@ -144,6 +156,15 @@ class DetectedVOC(Transferred):
     settings: Annotated[VOCDetection, tyro.conf.arg(name="")] = field(default_factory=VOCDetection)
 
 
+@dataclass(frozen=True)
+class SegmentedVOC(Transferred):
+    """VOC segmentation: fc6 to fc8, or all, learnt for the class of every pixel; mean IoU."""
+
+    settings: Annotated[VOCSegmentation, tyro.conf.arg(name="")] = field(
+        default_factory=VOCSegmentation
+    )
+
+
 PROTOCOLS: dict[str, type[Common]] = {
     "linear": Linear,
     "mlp": Mlp,
@@ -151,6 +172,8 @@ PROTOCOLS: dict[str, type[Common]] = {
     "agreement": Agreement,
     "voc-classification": ClassifiedVOC,
     "voc-detection": DetectedVOC,
+    "voc-segmentation": SegmentedVOC,
+    "retrieval": Landmarks,
 }
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -169,6 +192,10 @@ DIR holds train/ and val/ (or test/), each with one folder per class:
 DIR is Pascal VOC's devkit:
   voc-classification  which of 20 classes an image shows; fc6-8 or all learnt
   voc-detection       where objects of 20 classes are, by Fast R-CNN; fc6-8 or all learnt
+  voc-segmentation    the class of every pixel; fc6-8 or all learnt
+
+DIR holds images/ and gt_files/, as Oxford5k and Paris6k do:
+  retrieval           photographs of the same landmark, found by R-MAC
 
 deepcluster evaluate RUN PROTOCOL --help shows the settings; docs/evaluation.md and
 docs/transfer.md say how each protocol differs from the paper's.

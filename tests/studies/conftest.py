@@ -13,6 +13,7 @@ from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.features import Whitening
 from deepcluster.presets import small
 from deepcluster.settings import Architecture, Speed
@@ -57,5 +58,6 @@ def terms(two_sets: tuple[Data, Data], devkit: Path, tmp_path: Path) -> Terms:
             devkit,
             VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8),
             VOCDetection(steps=(0.01,), passes=0.2, short_side=64, regions=20),
+            VOCSegmentation(steps=(0.01,), epochs=1, batch=4),
         ),
     )

@@ -125,7 +125,8 @@ def test_table2_is_the_papers_where_ours_is(terms: Terms):
     rows = table2.rows(terms)
     results = Results(tuple(rows), tuple(measured(row.name) for row in rows))
     main, plain, share = table2.sections(results, terms)
-    columns = [f"{task} {part}" for task in ("classification", "detection") for part in PARTS]
+    tasks = ("classification", "detection", "segmentation")
+    columns = [f"{task} {part}" for task in tasks for part in PARTS]
     assert list(main.columns) == columns
     for section in (main, plain):
         for line in section.lines:
@@ -133,6 +134,6 @@ def test_table2_is_the_papers_where_ours_is(terms: Terms):
             assert [found.mean for found in line.ours] == pytest.approx(printed)  # type: ignore[union-attr]
     (line,) = share.lines
     both = [pair for pair in zip(line.ours, line.paper, strict=True) if pair[1] is not None]
-    assert len(both) == 3
+    assert len(both) == 4
     assert [ours for ours, _ in both] == pytest.approx([paper for _, paper in both])
     assert line.ours[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))

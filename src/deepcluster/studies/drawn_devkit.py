@@ -138,8 +138,9 @@ def _draw(
     image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
     image.save(folder / f"JPEGImages/{name}{suffix}")
     if masked:
-        palette = Image.new("P", size)
-        palette.putdata(mask.flatten().tolist())
+        palette = Image.fromarray(mask)
+        # Without its 256 colours Pillow would write one bit for a pixel.
+        palette.putpalette([level for level in range(256) for _ in range(3)])
         palette.save(folder / f"SegmentationClass/{name}.png")
 
 

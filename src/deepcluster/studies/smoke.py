@@ -13,6 +13,7 @@ from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.features import Whitening
 from deepcluster.images.pictures import PICTURES, write_demo_images
 from deepcluster.presets import small
@@ -67,6 +68,7 @@ def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
             folder / "VOCdevkit",
             VOCClassification(epochs=15, batch=16, steps=(0.01, 0.03), decays=(1e-6,), hidden=256),
             VOCDetection(steps=(0.003,), passes=2, short_side=96, regions=200),
+            VOCSegmentation(epochs=4, batch=4, steps=(0.01,)),
         ),
         grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(7,)),
         both_fronts=False,

@@ -32,7 +32,7 @@ def by_task(results: Results, terms: Terms, paper: Mapping[str, Tasks]) -> list[
         ]
         return Section(title, tasks, lines)
 
-    made = [section("transfer to Pascal VOC, % (mAP: 11-point)", every, None)]
+    made = [section("transfer to Pascal VOC, % (mAP: 11-point; mean IoU)", every, None)]
     if plain:
         title = "classification as the paper computes it: plain mean average precision, %"
         made.append(section(title, plain, "plain"))

@@ -10,6 +10,7 @@ from typing import Any
 from deepcluster.evaluation.transfer import Transfer
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,18 @@ def voc_tasks(
     devkit: Path,
     classification: VOCClassification | None = None,
     detection: VOCDetection | None = None,
+    segmentation: VOCSegmentation | None = None,
 ) -> tuple[Task, ...]:
-    """The columns of table 2 that can be filled: what learns, fc6 to fc8 or all, of each task."""
+    """The columns of table 2: what learns, fc6 to fc8 or all, of each task."""
     classes, boxes = classification or VOCClassification(), detection or VOCDetection()
+    pixels = segmentation or VOCSegmentation()
     return (
         _classification(devkit, replace(classes, train="fc6-8")),
         _classification(devkit, replace(classes, train="all")),
         _detection(devkit, replace(boxes, train="fc6-8")),
         _detection(devkit, replace(boxes, train="all")),
+        _segmentation(devkit, replace(pixels, train="fc6-8")),
+        _segmentation(devkit, replace(pixels, train="all")),
     )
 
 
@@ -55,4 +60,13 @@ def _detection(devkit: Path, settings: VOCDetection) -> Task:
         devkit,
         lambda seed: replace(settings, seeds=(seed,)),
         lambda result: result["mean"],
+    )
+
+
+def _segmentation(devkit: Path, settings: VOCSegmentation) -> Task:
+    return Task(
+        f"segmentation {settings.train}",
+        devkit,
+        lambda seed: replace(settings, seeds=(seed,)),
+        lambda result: {"mean_iou": result["mean_iou"]},
     )

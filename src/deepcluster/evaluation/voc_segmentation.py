@@ -1,0 +1,472 @@
+"""VOC segmentation: the class of every pixel (paper, section 4.4, table 2)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import Schedule, step_factor
+from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.evaluation.fully_convolutional import Dropout, FullyConvolutional
+from deepcluster.evaluation.mean_iou import Confusion, Overlap
+from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
+from deepcluster.evaluation.voc import (
+    BORDER,
+    CLASSES,
+    Devkit,
+    Split,
+    VocImage,
+    VocSet,
+    Year,
+    find_devkit,
+    warn_of_left_out,
+)
+from deepcluster.images.folder import encoded
+from deepcluster.images.threads import in_order
+from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.interruption import Interrupted
+from deepcluster.runtime.seeds import generator, stream, uniforms
+
+NAMES = ("background", *CLASSES)
+_MEASURED = 64  # training images that the units of maps are found from
+
+
+@dataclass(frozen=True)
+class VOCSegmentation:
+    """How the classes of pixels are learnt; the step is chosen on a part of the training set."""
+
+    train: Literal["fc6-8", "all"] = "fc6-8"
+    """fc6-8: the convolutions and their batch norms stay. all: both learn too."""
+
+    seeds: tuple[int, ...] = (0,)
+    """Each names the randomness of one training; of random, its weights too."""
+
+    year: Year | None = None
+    """Which folder of a VOCdevkit that has several; 2012 if it is there."""
+
+    learn_on: Split | None = None
+    """Set to learn from; train of VOC2012 and trainval of VOC2007 if not given."""
+
+    judge_on: Split | None = None
+    """Set to judge on; val of VOC2012 and test of VOC2007 if not given."""
+
+    finest: Literal[32, 16, 8] = 32
+    """Pixels between scores of the finest layer that has some: FCN's 32s, 16s and 8s."""
+
+    epochs: int = 60
+    """Passes over the training images; the last one is reported."""
+
+    batch: int = 16
+    """Images per step."""
+
+    steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    """Candidate step sizes (learning rates)."""
+
+    decay: float = 5e-4
+    """Weight decay."""
+
+    momentum: float = 0.9
+    """Momentum."""
+
+    schedule: Schedule = "cosine"
+    """cosine: to zero. steps: a tenth after each third. constant."""
+
+    dropout: float = 0.5
+    """Share of the outputs of fc6 and fc7 that is dropped while learning."""
+
+    held_out: float = 0.2
+    """Share of the training images that the step is chosen by."""
+
+    def validate(self) -> None:
+        """Refuse what cannot be carried out."""
+        for flag, value, good, bounds in (
+            ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
+            ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
+            ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("--batch", self.batch, self.batch >= 1, "at least 1"),
+            ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--decay", self.decay, self.decay >= 0, "0 or above"),
+            ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
+            ("--dropout", self.dropout, 0 <= self.dropout < 1, "0 to below 1"),
+            ("--held-out", self.held_out, 0 < self.held_out < 1, "a share between 0 and 1"),
+        ):
+            if not good:
+                raise UsageError(f"{flag} {value}: use {bounds}")
+
+    def __call__(
+        self, contender: Contender, material: Material, bench: Bench, stages: Stages
+    ) -> Outcome:
+        """Choose the step on held-out images, learn with each seed, judge."""
+        devkit = _devkit(material.data, self.year)
+        is_2007 = devkit.folder.resolve().name == "VOC2007"
+        learn_on = self.learn_on or ("trainval" if is_2007 else "train")
+        judge_on = self.judge_on or ("test" if is_2007 else "val")
+        bench.display.say(f"reading {encoded(str(devkit.folder))}")
+        train, test = devkit.segmented(learn_on), devkit.segmented(judge_on)
+        warn_of_left_out([train, test])
+        _refuse_common(train, test)
+        bench.display.say(f"{len(train):,} training and {len(test):,} test images")
+        pixels = {one.split: _Segmented(one, bench) for one in (train, test)}
+        data = {"train": train.described(), "test": test.described()}
+        same = {"seeds": None, "year": None, "steps": None, "learn_on": None, "judge_on": None}
+        settings = {**asdict(self), **same}
+        step, choice = self.steps[0], None
+        if len(self.steps) > 1:
+            seed = self.seeds[0]
+            held = {}
+            for candidate in self.steps:
+                subject = contender.network(seed)
+                key = {
+                    "network": subject.fingerprint,
+                    "images": train.fingerprint,
+                    "settings": settings,
+                    "seed": seed,
+                    "step": candidate,
+                }
+                held[candidate] = stages(
+                    f"voc-segmentation-choice-{candidate:g}",
+                    key,
+                    lambda subject=subject, candidate=candidate: self._on_held_out(  # type: ignore[misc]
+                        subject, candidate, pixels[learn_on], seed, bench
+                    ),
+                )
+            choice = _best(held)
+            step = choice["step"]
+        results = {}
+        for seed in self.seeds:
+            subject = contender.network(seed)
+            key = {
+                "network": subject.fingerprint,
+                "images": [train.fingerprint, test.fingerprint],
+                "settings": {**settings, "held_out": None},
+                "seed": seed,
+                "step": step,
+            }
+            results[seed] = stages(
+                f"voc-segmentation-seed-{seed}",
+                key,
+                lambda subject=subject, seed=seed: self._result(  # type: ignore[misc]
+                    subject, step, pixels[learn_on], pixels[judge_on], seed, bench
+                ),
+            )
+        return self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
+
+    def _on_held_out(
+        self, subject: Evaluated, step: float, train: _Segmented, seed: int, bench: Bench
+    ) -> dict[str, Any]:
+        """What this step reaches on images of the training set that it has not learnt from."""
+        order = torch.randperm(len(train), generator=generator(seed, "segmentation-held-out"))
+        count = min(len(train) - 1, max(1, round(self.held_out * len(train))))
+        held, kept = (np.sort(part.numpy()) for part in (order[:count], order[count:]))
+        seconds: dict[str, float] = {}
+        title = f"choosing, step {step:g}"
+        network = self._learnt(subject, step, train, kept, seed, bench, title, seconds)
+        if network is None:
+            return {"mean_iou": None, "seconds": seconds}
+        counts = _confusion(network, train, held, bench, seconds)
+        return {"mean_iou": Overlap.of(counts).mean, "held_out": count, "seconds": seconds}
+
+    def _result(
+        self,
+        subject: Evaluated,
+        step: float,
+        train: _Segmented,
+        test: _Segmented,
+        seed: int,
+        bench: Bench,
+    ) -> dict[str, Any]:
+        """What is reached on the test images after learning from all training images."""
+        begun = time.monotonic()
+        seconds: dict[str, float] = {}
+        everything = np.arange(len(train))
+        title = f"learning, seed {seed}"
+        network = self._learnt(subject, step, train, everything, seed, bench, title, seconds)
+        if network is None:
+            raise NumericsError(
+                f"with seed {seed} and step {step:g} learning has diverged; try smaller numbers "
+                "for --steps"
+            )
+        counts = _confusion(network, test, np.arange(len(test)), bench, seconds)
+        overlap = Overlap.of(counts)
+        return {
+            "mean_iou": overlap.mean,
+            "pixel_accuracy": overlap.pixels,
+            "classes": dict(zip(NAMES, overlap.classes, strict=True)),
+            "confusion": counts.tolist(),
+            "trained_on": len(train),
+            "tested_on": len(test),
+            "seconds": {**seconds, "all": round(time.monotonic() - begun, 3)},
+        }
+
+    def _learnt(
+        self,
+        subject: Evaluated,
+        step: float,
+        train: _Segmented,
+        ids: NDArray[np.int64],
+        seed: int,
+        bench: Bench,
+        title: str,
+        seconds: dict[str, float],
+    ) -> FullyConvolutional | None:
+        """The network after the last epoch, or None where its loss is no number any more.
+
+        Every process learns the same: only the test images are shared out.
+        """
+        device, autocast = bench.world.device, bench.autocast
+        network = FullyConvolutional(
+            subject.network, subject.shape.input_size, len(NAMES), self.finest
+        ).eval()
+        if device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)
+        learning: nn.Module = network
+        if self.train == "fc6-8":
+            network.requires_grad_(False)
+            learning = nn.ModuleList(network.learnt_anew)
+        learning.requires_grad_(True).train()
+        network.measure(
+            network.canvas([train[int(number)][0] for number in ids[start : start + self.batch]])
+            for start in range(0, min(len(ids), _MEASURED), self.batch)
+        )
+        optimizer = torch.optim.SGD(_groups(learning, self.decay), lr=step, momentum=self.momentum)
+        batches = -(-len(ids) // self.batch)
+        for epoch in range(self.epochs):
+            order = torch.randperm(
+                len(ids), generator=generator(seed, "segmentation-order", epoch)
+            ).numpy()
+            flips = uniforms(seed, "segmentation-flip", epoch, np.arange(len(ids)), 1)[:, 0] < 0.5
+            loss = torch.zeros((), device=device)
+            label = f"{title}, epoch {epoch + 1} of {self.epochs}"
+            with bench.display.phase(label, len(ids), seconds, "learn") as phase:
+                for number in range(batches):
+                    part = slice(number * self.batch, (number + 1) * self.batch)
+                    pictures, truth = train.batch(ids[order[part]], flips[part], bench)
+                    progress = (epoch + number / batches) / self.epochs
+                    for group in optimizer.param_groups:
+                        group["lr"] = step * step_factor(self.schedule, progress)
+                    dropped = stream(seed, "segmentation-dropout", epoch, number)
+                    canvas = network.canvas(pictures)
+                    with torch.autocast(device.type, autocast, enabled=autocast is not None):
+                        scores = network(
+                            canvas,
+                            (truth.shape[1], truth.shape[2]),
+                            Dropout(self.dropout, dropped, device) if self.dropout else None,
+                        )
+                    # Rows of pixels: the loss over maps has no gradient that is the same each time.
+                    rows = scores.movedim(1, 3).flatten(0, 2)
+                    one = F.cross_entropy(rows, truth.flatten().long(), ignore_index=BORDER)
+                    optimizer.zero_grad(set_to_none=True)
+                    one.backward()
+                    optimizer.step()
+                    loss += one.detach()
+                    phase.advance(len(pictures))
+                    if bench.world.any(interruption.asked() is not None):
+                        raise Interrupted(interruption.asked() or interruption.TERMINATED)
+            if not bool(loss.isfinite()):
+                return None
+        network.eval()
+        if bench.world.size > 1:  # equal up to rounding; the test is of one of them
+            for tensor in network.state_dict().values():
+                tensor.copy_(bench.world.broadcast(tensor))
+        return network
+
+    def _outcome(
+        self,
+        name: str,
+        year: str,
+        data: dict[str, Any],
+        step: float,
+        choice: dict[str, Any] | None,
+        results: dict[int, dict[str, Any]],
+    ) -> Outcome:
+        figures = ("mean_iou", "pixel_accuracy")
+        every = {figure: [one[figure] for one in results.values()] for figure in figures}
+        several = len(results) > 1
+        result = {
+            "mean_iou": statistics.fmean(every["mean_iou"]),
+            "spread": statistics.stdev(every["mean_iou"]) if several else None,
+            "pixel_accuracy": statistics.fmean(every["pixel_accuracy"]),
+            "step": step,
+            "choice": choice,
+            "seeds": {str(seed): one for seed, one in results.items()},
+        }
+        title = f"{name}: {year} segmentation, {self.train} learnt, {self.finest}s"
+        if several:
+            title += f", mean of {len(results)} seeds"
+        rows = [_row("mean over classes", every["mean_iou"], several)]
+        rows += [
+            _row(kind, [one["classes"][kind] for one in results.values()], several)
+            for kind in NAMES
+        ]
+        rows.append(_row("pixels right", every["pixel_accuracy"], several))
+        columns = ["intersection over union, %", "IoU", *(["spread"] if several else [])]
+        return Outcome(
+            data, result, [Shown(title, columns, rows)], self._remarks(step, choice, results)
+        )
+
+    def _remarks(
+        self, step: float, choice: dict[str, Any] | None, results: dict[int, dict[str, Any]]
+    ) -> list[str]:
+        said = []
+        if choice is not None:
+            said.append(
+                f"step {step:g}, chosen on {choice['held_out']:,} training images held out, where "
+                f"it reaches {percent(choice['mean_iou'])}"
+            )
+            if step in (min(self.steps), max(self.steps)):
+                said.append(
+                    f"the best step, {step:g}, is the last of those tried; others (--steps) may do "
+                    "better"
+                )
+        first = next(iter(results.values()))
+        missing = [kind for kind, share in first["classes"].items() if share is None]
+        if missing:
+            said.append(
+                f"no test image shows {', '.join(missing[:3])}"
+                + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+                + "; the mean is over the others"
+            )
+        spent = sum(one["seconds"]["all"] for one in results.values())
+        said.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
+        return said
+
+
+class _Segmented:
+    """Pictures and masks of a set, decoded once and kept in memory."""
+
+    def __init__(self, images: VocSet, bench: Bench) -> None:
+        self._images, self._bench = images, bench
+        self._read: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        """3 x height x width and height x width, uint8."""
+        if not self._read:
+            images, bench = self._images.images, self._bench
+            title = f"reading {self._images.split}"
+            with bench.display.phase(title, len(images), {}, "read") as phase:
+                for one in in_order(_pixels, images, bench.workers):
+                    self._read.append(one)
+                    phase.advance()
+                    interruption.raise_if_asked()
+        return self._read[number]
+
+    def batch(
+        self, ids: NDArray[np.int64], flips: NDArray[np.bool_], bench: Bench
+    ) -> tuple[list[Tensor], Tensor]:
+        """Pictures, and masks filled up to one size by what is not judged."""
+        pairs = [self[int(number)] for number in ids]
+        height, width = (max(mask.shape[side] for _, mask in pairs) for side in (0, 1))
+        truth = torch.full((len(pairs), height, width), BORDER, dtype=torch.uint8)
+        pictures = []
+        for place, ((picture, mask), flipped) in enumerate(zip(pairs, flips, strict=True)):
+            truth[place, : mask.shape[0], : mask.shape[1]] = mask.flip(1) if flipped else mask
+            pictures.append(picture.flip(2) if flipped else picture)
+        return pictures, truth.to(bench.world.device, non_blocking=True)
+
+    def alike(self, ids: Sequence[int], batch: int) -> Iterator[list[int]]:
+        """The same images in batches of one size each."""
+        sizes: dict[tuple[int, int], list[int]] = {}
+        for number in ids:
+            image = self._images.images[number]
+            sizes.setdefault((image.height, image.width), []).append(number)
+        for members in sizes.values():
+            for start in range(0, len(members), batch):
+                yield members[start : start + batch]
+
+
+def _pixels(image: VocImage) -> tuple[Tensor, Tensor]:
+    picture = np.asarray(image.picture())
+    pixels = torch.from_numpy(picture.transpose(2, 0, 1).copy())
+    return pixels, torch.from_numpy(image.classes_of_pixels())
+
+
+@torch.no_grad()
+def _confusion(
+    network: FullyConvolutional,
+    segmented: _Segmented,
+    ids: NDArray[np.int64],
+    bench: Bench,
+    seconds: dict[str, float],
+    batch: int = 8,
+) -> NDArray[np.int64]:
+    """True classes beside those that the network gives, over the pixels of these images."""
+    device, autocast, world = bench.world.device, bench.autocast, bench.world
+    counted = Confusion(len(NAMES), BORDER, device)
+    share = world.share(len(ids))
+    mine = ids[share.start : share.stop].tolist()
+    with bench.display.phase("judging", len(mine), seconds, "test") as phase:
+        for alike in segmented.alike(mine, batch):
+            still = np.zeros(len(alike), dtype=np.bool_)
+            pictures, truth = segmented.batch(np.array(alike), still, bench)
+            canvas = network.canvas(pictures)
+            with torch.autocast(device.type, autocast, enabled=autocast is not None):
+                scores = network(canvas, (truth.shape[1], truth.shape[2]))
+            counted.add(truth, scores.argmax(dim=1))
+            phase.advance(len(alike))
+            if world.size == 1:
+                interruption.raise_if_asked()
+    return counted.over(world)
+
+
+def _groups(module: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """Weights decay; biases and batch norms do not."""
+    parameters = list(module.parameters())
+    return [
+        {"params": [one for one in parameters if one.ndim > 1], "weight_decay": decay},
+        {"params": [one for one in parameters if one.ndim == 1], "weight_decay": 0.0},
+    ]
+
+
+def _best(held: dict[float, dict[str, Any]]) -> dict[str, Any]:
+    """The step that reaches most on held-out images; the smallest of equal ones."""
+    candidates = [{"step": step, "mean_iou": one["mean_iou"]} for step, one in held.items()]
+    finite = [one for one in candidates if one["mean_iou"] is not None]
+    if not finite:
+        raise NumericsError("learning diverges with every step; try smaller numbers for --steps")
+    best = max(finite, key=lambda one: (one["mean_iou"], -one["step"]))
+    return {**best, "held_out": held[best["step"]]["held_out"], "candidates": candidates}
+
+
+def _devkit(data: Path | None, year: Year | None) -> Devkit:
+    if year is None and data is not None and data.is_dir():
+        with suppress(UsageError):
+            return find_devkit(data, 2012)
+    return find_devkit(data, year or 2007)
+
+
+def _refuse_common(train: VocSet, test: VocSet) -> None:
+    common = {image.name for image in train.images} & {image.name for image in test.images}
+    if common:
+        raise UsageError(
+            f"{len(common):,} images, such as {min(common)}, are both in {train.split} and "
+            f"in {test.split}; choose other sets by --learn-on and --judge-on"
+        )
+    if len(train) < 2:
+        raise DataError(
+            f"{encoded(str(train.folder))}: the set {train.split} has {len(train)} usable image; "
+            "one to learn from and one to choose the step by are the least"
+        )
+
+
+def _row(title: str, values: Sequence[float | None], several: bool) -> list[str]:
+    there = [value for value in values if value is not None]
+    if len(there) < len(values):
+        return [title, "-", *(["-"] if several else [])]
+    spread = [percent(statistics.stdev(there))] if several else []
+    return [title, percent(statistics.fmean(there)), *spread]

@@ -1,0 +1,235 @@
+"""Retrieval from files to figures, on generated landmarks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import Evaluated, untrained
+from deepcluster.evaluation.landmarks import read_landmarks
+from deepcluster.evaluation.retrieval import Retrieval, map_layer, whitening_source
+from deepcluster.evaluation.subject import Shape
+from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
+from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized
+from deepcluster.images.source import Folder
+from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
+
+SMALL = Retrieval(size=160, batch=3, dimensions=8)
+
+
+@pytest.fixture(scope="module")
+def subject() -> Evaluated:
+    return untrained(Shape(input_size=64, width=8), seed=0)
+
+
+@pytest.fixture(scope="module")
+def oxford(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four landmarks, each of stripes of its own, photographed three times, lying and standing."""
+    place = tmp_path_factory.mktemp("oxford")
+    for folder in ("images", "gt_files", "other"):
+        (place / folder).mkdir()
+    randomness = np.random.default_rng(0)
+    for landmark in range(4):
+        facade = striped(120, np.pi * landmark / 4, 6 + 3 * landmark)
+        for photo in range(3):
+            size = (160, 120) if photo != 1 else (120, 160)
+            noise = randomness.integers(110, 140, (size[1], size[0], 3)).astype(np.uint8)
+            image = Image.fromarray(noise)
+            image.paste(facade, (photo, 2 * photo))
+            image.save(place / f"images/hall{landmark}_00000{photo}.png")
+        names = [f"hall{landmark}_00000{photo}" for photo in range(3)]
+        files = {
+            "query": [f"oxc1_{names[0]} 0 0 120 120"],
+            "good": names[:1],
+            "ok": names[1:2],
+            "junk": names[2:],
+        }
+        for kind, lines in files.items():
+            (place / f"gt_files/hall{landmark}_1_{kind}.txt").write_text("\n".join(lines))
+    for number in range(6):
+        image = striped(160, randomness.random() * np.pi, randomness.uniform(4, 18))
+        image.save(place / f"other/{number}.png")
+    return place
+
+
+def striped(size: int, angle: float, period: float) -> Image.Image:
+    y, x = np.mgrid[:size, :size]
+    wave = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / period)
+    return Image.fromarray((128 + 100 * wave).astype(np.uint8)).convert("RGB")
+
+
+def whitening(oxford: Path) -> Folder:
+    return Folder(oxford / "other")
+
+
+def test_whole_images_come_in_batches_of_one_shape(oxford: Path):
+    images = WholeImages(Folder(oxford / "images"), 96)
+    wanted = [Wanted(found.path) for found in Folder(oxford / "images").find()]
+    batches = list(images.batches(wanted, 3, 2, {}))
+    assert sorted(number for batch in batches for number in batch.numbers) == list(range(12))
+    assert {tuple(batch.pixels.shape[1:]) for batch in batches} == {(3, 72, 96), (3, 96, 72)}
+    assert max(len(batch.numbers) for batch in batches) == 3
+    for batch in batches:
+        for number, pixels in zip(batch.numbers, batch.pixels, strict=True):
+            alone = Image.open(oxford / "images" / wanted[number].path)
+            assert np.array_equal(np.asarray(resized(alone, 96)), pixels.permute(1, 2, 0))
+
+
+def test_shapes_that_never_fill_a_batch_do_not_pile_up(tmp_path: Path):
+    for number in range(20):
+        blank = np.zeros((64, 100 + 3 * number, 3), np.uint8)
+        Image.fromarray(blank).save(tmp_path / f"{number:02d}.png")
+    wanted = [Wanted(found.path) for found in Folder(tmp_path).find()]
+    images = WholeImages(Folder(tmp_path), 200)
+    first = next(iter(images.batches(wanted, 2, 1, {})))
+    assert first.numbers == [0]  # handed out when eight wait, not after all twenty
+    assert sorted(n for batch in images.batches(wanted, 2, 1, {}) for n in batch.numbers) == list(
+        range(20)
+    )
+
+
+def test_a_box_is_cut_out_of_the_resized_image():
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 80, 3)).astype(np.uint8)
+    image = Image.fromarray(pixels)
+    whole = resized(image, 160)
+    assert whole.size == (160, 80)
+    part = resized(image, 160, (10, 5.1, 30, 999))
+    assert np.array_equal(np.asarray(part), np.asarray(whole)[10:80, 20:60])
+    with pytest.raises(ValueError, match="outside"):
+        resized(image, 160, (90, 0, 99, 10))
+
+
+def test_small_boxes_are_filled_up_by_their_edge(tmp_path: Path):
+    pixels = np.random.default_rng(0).integers(0, 255, (100, 100, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "one.png")
+    images = WholeImages(Folder(tmp_path), 100)
+    (batch,) = images.batches([Wanted("one.png", (10, 20, 40, 90))], 1, 1, {})
+    found = batch.pixels[0].permute(1, 2, 0).numpy()
+    assert found.shape == (70, 64, 3)
+    assert np.array_equal(found[:, 17:47], pixels[20:90, 10:40])
+    assert np.array_equal(found[:, 0], found[:, 17])
+
+
+def test_a_query_finds_its_own_image_first(subject: Evaluated, oxford: Path):
+    landmarks = read_landmarks(oxford)
+    settings = replace(SMALL, queries="image")
+    result = settings.judged(subject, landmarks, whitening(oxford), Bench(workers=1))
+    assert result.levels["all"]["precision_at_1"] == 1.0
+    assert result.levels["all"]["map"] > 0.9
+
+
+def test_queries_cut_to_their_box_find_their_landmark(subject: Evaluated, oxford: Path):
+    landmarks = read_landmarks(oxford)
+    result = SMALL.judged(subject, landmarks, whitening(oxford), Bench(workers=2))
+    assert (result.layer, result.images, result.whitened_on) == ("conv5", 12, 6)
+    assert result.levels["all"]["queries"] == 4
+    assert result.levels["all"]["map"] > 0.9  # chance is about a quarter
+    mean = np.mean([query.levels["all"].average_precision for query in result.queries])
+    assert result.levels["all"]["map"] == pytest.approx(mean)
+    # The same again, whatever the batches and threads.
+    again = replace(SMALL, batch=1).judged(subject, landmarks, whitening(oxford), Bench(workers=1))
+    assert again.levels == result.levels
+    coarse = replace(SMALL, size=96)
+    whole = replace(coarse, queries="image").judged(subject, landmarks, None, Bench())
+    assert whole.queries != coarse.judged(subject, landmarks, None, Bench()).queries
+
+
+def test_the_network_is_left_as_it_was(subject: Evaluated, oxford: Path):
+    before = {name: tensor.clone() for name, tensor in subject.network.state_dict().items()}
+    SMALL.judged(subject, read_landmarks(oxford), None, Bench())
+    for name, tensor in subject.network.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path, tmp_path: Path):
+    (tmp_path / "images").mkdir()
+    for path in (oxford / "images").iterdir():
+        data = path.read_bytes()
+        # One that counts for hall0, and the one that asks for hall1.
+        broken = path.stem in ("hall0_000001", "hall1_000000")
+        (tmp_path / "images" / path.name).write_bytes(data[:200] if broken else data)
+    landmarks = read_landmarks(None, tmp_path / "images", oxford / "gt_files")
+    result = SMALL.judged(subject, landmarks, None, Bench())
+    assert result.images == 10
+    assert [line.partition(":")[0] for line in result.unusable] == [
+        "hall0_000001.png",
+        "hall1_000000.png",
+    ]
+    assert [line.partition(":")[0] for line in result.left_out] == ["hall1_1"]
+    assert result.levels["all"]["queries"] == 3
+
+
+def test_any_layer_of_any_network(oxford: Path):
+    resnet = untrained(Shape(arch="resnet18", front="rgb", input_size=64), seed=0)
+    bench = Bench()
+    assert map_layer(resnet.network, None, bench) == "layer4"
+    result = replace(SMALL, layer="layer2").judged(resnet, read_landmarks(oxford), None, bench)
+    assert (result.layer, result.width) == ("layer2", 128)
+    plain = untrained(Shape(input_size=64, width=8), seed=0).network
+    with pytest.raises(UsageError, match="fc6"):
+        map_layer(plain, "fc6", bench)
+    with pytest.raises(UsageError, match="conv9"):
+        map_layer(plain, "conv9", bench)
+
+
+def test_where_the_whitening_is_learnt(oxford: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="--whiten-on DIR"):
+        whitening_source(None)
+    assert whitening_source("none") is None
+    found = whitening_source(str(oxford))
+    assert found is not None
+    assert found.place == oxford / "images"  # another city is known by its layout
+    with pytest.raises(DataError, match="0 images"):
+        whitening_source(str(tmp_path))
+
+
+def outcome(settings: Retrieval, oxford: Path, out: Path) -> Outcome:
+    def network(seed: int) -> Evaluated:
+        return untrained(Shape(input_size=64, width=8), seed)
+
+    material, stages = Material(oxford), Stages(RunFolder(out))
+    return settings(Contender("random", network), material, Bench(), stages)
+
+
+def test_seeds_stages_and_what_the_tables_say(oxford: Path, tmp_path: Path):
+    settings = replace(SMALL, whiten_on=str(oxford / "other"), seeds=(0, 1))
+    first = outcome(settings, oxford, tmp_path)
+    assert json.loads(json.dumps(first.result)) == first.result
+    figures = [seed["levels"]["all"]["map"] for seed in first.result["seeds"]]
+    assert first.result["levels"]["all"]["map"] == pytest.approx(np.mean(figures))
+    assert first.result["levels"]["all"]["spread"] == pytest.approx(np.std(figures, ddof=1))
+    overall, by_landmark = first.tables
+    assert [row[0] for row in overall.rows] == ["all"]
+    assert [row[0] for row in by_landmark.rows] == [f"hall{number}" for number in range(4)]
+    assert outcome(settings, oxford, tmp_path).result == first.result  # seconds too: kept
+    assert len(list((tmp_path / "stages").iterdir())) == 2
+    own = replace(SMALL, whiten_on=str(oxford))
+    (remark,) = outcome(own, oxford, tmp_path).remarks
+    assert "are the images that are searched" in remark
+
+
+def test_absent_images_are_remarked_on(oxford: Path, tmp_path: Path):
+    shutil.copytree(oxford, tmp_path / "oxford")
+    (tmp_path / "oxford/images/hall0_000001.png").unlink()
+    (tmp_path / "oxford/images/hall1_000000.png").unlink()
+    result = outcome(replace(SMALL, whiten_on="none"), tmp_path / "oxford", tmp_path)
+    said = " ".join(result.remarks)
+    assert "2 images that the ground truth names are not there: hall0_000001, hall1_000000" in said
+    assert "1 query is not asked: hall1_1: its image hall1_000000 is not there" in said
+    assert "not whitened" in said
+    assert result.data["absent"] == ["hall0_000001", "hall1_000000"]
+
+
+@pytest.mark.parametrize("change", [{"size": 32}, {"levels": 0}, {"batch": 0}, {"dimensions": 0}])
+def test_settings_that_make_no_sense(change: dict):
+    with pytest.raises(UsageError, match=f"--{next(iter(change))}"):
+        replace(SMALL, **change).validate()
