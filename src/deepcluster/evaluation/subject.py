@@ -56,6 +56,7 @@ def trained_run(name: str) -> RunFolder:
             f"same deepcluster train continues it; for the network untrained, evaluate random "
             f"--like {found}"
         )
+    folder.verify_settings()
     return folder
 
 

@@ -145,6 +145,8 @@ def _grouped(
             table["cluster"].to_numpy().astype(np.int64),
             table["distance"].to_numpy().astype(np.float32),
         )
+    if folder.finished and index is None:
+        folder.verified("index.parquet")  # an imported network has none, and that is said
     if folder.finished:
         missing.append("clusters.parquet cannot be read: groups are those of the last epoch.")
     if index is None:
