@@ -48,10 +48,10 @@ def import_verb(words: list[str]) -> int:
     asked = flags.parsed(Import, words, "import")
     if not asked.checkpoint.is_file():
         raise UsageError(f"{asked.checkpoint}: no such file")
-    refuse_foreign(asked.out)
     folder = RunFolder(asked.out)
     if folder.exists:
         raise UsageError(f"--out {asked.out} is a run already; name another folder")
+    refuse_foreign(asked.out)
     with Display().shown() as display:
         found = read_released(asked.checkpoint)
         with folder.locked():

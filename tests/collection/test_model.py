@@ -241,8 +241,13 @@ def test_a_run_of_an_earlier_version_is_closed_again(images: Path, copy: Path):
 def test_a_run_of_a_newer_version_says_what_to_upgrade(copy: Path):
     settings = json.loads((copy / "settings.json").read_text())
     (copy / "settings.json").write_text(json.dumps({**settings, "format": 99, "version": "9.1"}))
-    with pytest.raises(ResumeError, match=r"deepcluster 9\.1.*pip install --upgrade"):
-        deepcluster.load(copy)
+    closing = json.loads((copy / "closing.json").read_text())
+    for version in (closing, {**closing, "settings_sha256": None}):
+        (copy / "closing.json").write_text(json.dumps(version))
+        with pytest.raises(ResumeError, match=r"deepcluster 9\.1.*pip install --upgrade"):
+            deepcluster.load(copy)
+        for words in (["evaluate", str(copy), "agreement"], ["show", str(copy), "sizes"]):
+            assert main(words) == 4
 
 
 def test_a_run_in_bfloat16_is_closed_in_float32(images: Path, tmp_path: Path):

@@ -127,7 +127,10 @@ def test_a_folder_for_the_hub_embeds_and_predicts_without_private_paths(
     capsys.readouterr()
     for verb in ("outliers", "duplicates"):
         assert main([verb, str(out)]) == 2
-        assert "it was exported, without what tells of the images" in capsys.readouterr().err
+        assert "it was exported, and comes without images" in capsys.readouterr().err
+    words = ["train", images, "--preset", "small", "--epochs", "3", "--out", str(out)]
+    assert main(words) == 2
+    assert "no training can go on there" in capsys.readouterr().err
     assert main(["runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[-1] == "exported"
 

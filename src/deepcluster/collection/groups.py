@@ -62,7 +62,7 @@ class NeighbourGroups:
     rows: Tensor  # (n, d) float32: the run's own images, whitened
     labels: Tensor  # (n,) int64
     farthest: float
-    """Of the run's own images, `STRANGE` have another one no farther away."""
+    """Of the run's own images, `STRANGE` have another one of their group no farther away."""
 
     def to(self, device: torch.device) -> NeighbourGroups:
         """The same on another device."""
@@ -105,8 +105,8 @@ def groups_of(model: Model) -> CentroidGroups | NeighbourGroups:
         table = read_clusters(folder)
         rows = whitened_rows(folder)[table.cluster >= 0]
         labels = torch.from_numpy(table.cluster[table.cluster >= 0])
-    rows = rows.to(centroids.device)
-    return NeighbourGroups(pca, rows, labels.to(rows.device), _typical_distance(rows))
+    rows, labels = rows.to(centroids.device), labels.to(centroids.device)
+    return NeighbourGroups(pca, rows, labels, _typical_distance(rows, labels))
 
 
 def for_others(folder: RunFolder, groups: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
@@ -122,7 +122,7 @@ def for_others(folder: RunFolder, groups: dict[str, Tensor]) -> tuple[dict[str, 
         return groups, _farthest(table)
     rows = whitened_rows(folder)[known]
     labels = torch.from_numpy(table.cluster[known])
-    return {**groups, "rows": rows.half(), "labels": labels}, _typical_distance(rows)
+    return {**groups, "rows": rows.half(), "labels": labels}, _typical_distance(rows, labels)
 
 
 def _moved(pca: PCA, device: torch.device) -> PCA:
@@ -159,14 +159,15 @@ def whitened_rows(folder: RunFolder) -> Tensor:
     return torch.from_numpy(rows.astype(np.float32))
 
 
-def _typical_distance(rows: Tensor) -> float:
-    """What `STRANGE` of the images have to their nearest other one; of many, some are measured."""
-    some = rows[:: max(1, len(rows) // _MEASURED)]
-    if len(rows) < 2:
-        return 0.0
-    # The nearest of all is the image itself, or a copy of it.
-    apart = nearest(some, rows, 2).distance[:, 1].sqrt()
-    return float(np.quantile(apart.cpu().numpy(), STRANGE))
+def _typical_distance(rows: Tensor, labels: Tensor) -> float:
+    """What `STRANGE` of the images have to the nearest other one of their group.
+
+    Of many images some are measured; one that is alone in its group says nothing.
+    """
+    some = torch.arange(0, len(rows), max(1, len(rows) // _MEASURED), device=rows.device)
+    own = own_and_other(rows[some], labels[some], rows, labels, some).own
+    known = own[own.isfinite()].cpu().numpy()
+    return float(np.quantile(known, STRANGE)) if len(known) else 0.0
 
 
 def _read_parquet(path: Path) -> pa.Table:

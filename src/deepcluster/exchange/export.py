@@ -203,8 +203,8 @@ def to_huggingface(
     card = model_card(folder, closing)
     place.write("README.md", "\n".join(_HUB) + card + "\n".join(_use(groups)))
     place.write("closing.json", json.dumps(closing, indent=2) + "\n")
-    can = "embed" if groups is None else "embed and predict"
-    return f"{can} take the folder {out} as a run; its README.md is the card; nothing was uploaded"
+    can = "embed takes" if groups is None else "embed and predict take"
+    return f"{can} the folder {out} as a run; its README.md is the card; nothing was uploaded"
 
 
 _HUB = [

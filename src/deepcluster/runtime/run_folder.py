@@ -162,8 +162,8 @@ class RunFolder:
     def verify_settings(self) -> None:
         """Raise where the settings are not those that the closing pass has seen."""
         # Where the images are may change; what an earlier version closed has no such hash.
-        expected = self.closing.get("settings_sha256")
-        if expected is not None and settings_hash(self.settings) != expected:
+        settings, expected = self.settings, self.closing.get("settings_sha256")
+        if expected is not None and settings_hash(settings) != expected:
             raise ResumeError(
                 f"{self.path}/settings.json is damaged or was changed: its settings are not those "
                 "that closing.json vouches for; put the run's own file back"
@@ -256,7 +256,6 @@ def finished_run(path: Path) -> RunFolder:
         raise UsageError(f"{path}: no such run")
     if not folder.exists:
         raise UsageError(f"{path} is no run: it has no settings.json; name the folder of a run")
-    _ = folder.settings  # not of a newer version
     folder.verify_settings()
     return folder
 
@@ -293,7 +292,7 @@ def _without_images(closing: dict[str, Any]) -> str | None:
     if closing.get("imported"):
         return "its network was imported, and comes without images and groups"
     if closing.get("exported"):
-        return "it was exported, without what tells of the images; name the run that it came from"
+        return "it was exported, and comes without images; the run that it came from has them"
     return None
 
 
@@ -367,6 +366,12 @@ def refuse_foreign(path: Path, flag: str = "--out") -> None:
                 f"{flag} {path} already holds {strangers[0]!r}, which is not ours; "
                 f"choose another {flag}, nothing was written"
             )
+    folder = RunFolder(path)
+    if folder.exists and folder.finished and (kind := _without_images(folder.closing)):
+        raise UsageError(
+            f"{flag} {path}: {kind}; no training can go on there; choose another {flag}, and begin "
+            f"with its weights by --init {path}"
+        )
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(place, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to {place}; choose another {flag}")
