@@ -145,8 +145,9 @@ def _grouped(
             table["cluster"].to_numpy().astype(np.int64),
             table["distance"].to_numpy().astype(np.float32),
         )
-    if folder.finished and index is None:
-        folder.verified("index.parquet")  # an imported network has none, and that is said
+    closing = _json(folder.path / "closing.json") or {}
+    if index is None and (closing.get("imported") or closing.get("exported")):
+        folder.verified("index.parquet")  # such a run has none, and that is said
     if folder.finished:
         missing.append("clusters.parquet cannot be read: groups are those of the last epoch.")
     if index is None:
