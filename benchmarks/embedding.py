@@ -100,7 +100,8 @@ def main() -> None:
         after = forward_rate(model, asked.size, batch, asked.seconds)
     bare = (before + after) / 2
     rate = outcome.looked / outcome.seconds
-    print(f"{device}, torch {torch.__version__}, {asked.images:,} images at {asked.size} px")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    print(f"{name}, torch {torch.__version__}, {asked.images:,} images at {asked.size} px")
     print(
         f"forward pass alone     {bare:10,.0f} images/s ({before:,.0f} before, {after:,.0f} after)"
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import child
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -15,8 +19,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
-from deepcluster import DeepCluster
+from deepcluster import DeepCluster, estimator
 from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
 
 SETTINGS = {"k": 4, "epochs": 1, "device": "cpu", "verbose": False}
 
@@ -118,6 +123,45 @@ def test_a_temporary_run_goes_with_its_estimator(images: Path):
     del model
     gc.collect()
     assert not place.exists()
+
+
+@pytest.mark.parametrize("how", ["copy", "deepcopy", "pickle", "joblib"])
+def test_a_copy_predicts_when_the_first_estimator_has_gone(
+    how: str, images: Path, fitted: DeepCluster, tmp_path: Path
+):
+    # As `fitted`, but its own: the folder must be able to go.
+    first = DeepCluster(**SETTINGS)
+    first._place = estimator._PassingPlace()
+    shutil.copytree(fitted.run_, first._place.path / "run")
+    first._fitted(RunFolder(first._place.path / "run"))
+    place = first.run_
+    if how == "joblib":
+        joblib.dump(first, tmp_path / "x.joblib")
+    other = {
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda one: pickle.loads(pickle.dumps(one)),
+        "joblib": lambda one: joblib.load(tmp_path / "x.joblib"),
+    }[how](first)
+    del first
+    gc.collect()
+    shares = how in ("copy", "deepcopy")
+    assert place.exists() == shares  # copies share the folder; a pickle holds none
+    assert np.array_equal(other.predict(images), fitted.labels_)
+    np.testing.assert_allclose(other.transform(images), fitted.transform(images), atol=1e-6)
+    assert np.array_equal(other.labels_, fitted.labels_)
+    shown = other._repr_html_()
+    assert ("data:image/png" in shown) == shares
+    assert ("is gone: no pictures to show" in shown) != shares
+    del other
+    gc.collect()
+    assert not place.exists()
+
+
+def test_the_columns_of_transform_have_names(fitted: DeepCluster):
+    names = fitted.get_feature_names_out()
+    assert len(names) == fitted.cluster_centers_.shape[1]
+    assert names[0] == "deepcluster0"
 
 
 def test_bad_input(images: Path, pixels: np.ndarray):

@@ -318,7 +318,7 @@ def _known_shortage(error: Exception) -> str | None:
         return "out of memory; try a smaller --batch or --input-size"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            "no space left on the disk; make room, or choose another --out; what was saved before "
-            "is whole, and the same command continues"
+            "no space left on the disk; make room, or write to another place; what was saved "
+            "before is whole, and the same command continues"
         )
     return None

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save as tensors_as_bytes
 
-from deepcluster.clusters import Clusters
+from deepcluster.clusters import Clusters, PowerIteration, own_and_other
 from deepcluster.exchange.model_card import model_card
 from deepcluster.features import Features
 from deepcluster.keepsakes import keep_for_the_page, write_page
 from deepcluster.loop import Sitting, group, look
 from deepcluster.runtime import faults
+from deepcluster.runtime.run_folder import settings_hash
 from deepcluster.training.record import about_clusters
 
 
@@ -44,6 +45,8 @@ def closing_pass(sitting: Sitting) -> Clusters:
     last = sitting.course.labels if sitting.run.labels == "clusters" else None
     record |= about_clusters(clusters, last, sitting.images.labels)
     every_row = _every_row(features, sitting)
+    if isinstance(sitting.run.clustering, PowerIteration) and sitting.world.leads:
+        clusters = _beside_each_other(clusters, every_row, sitting.world.device)
     sitting.course.settle()  # a finished run can be given more epochs
     if sitting.world.leads:
         _write(sitting, features, clusters, every_row)
@@ -56,6 +59,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
             "images": len(sitting.images),
             "warnings": sitting.display.warned,
             "sha256": sitting.course.folder.hashes(),
+            "settings_sha256": settings_hash(sitting.course.folder.settings),
         }
         sitting.course.folder.write("MODEL_CARD.md", model_card(sitting.course.folder, record))
         # Last of all: its presence says that the run is finished.
@@ -72,6 +76,22 @@ def _every_row(features: Features, sitting: Sitting) -> np.ndarray:
     whole = torch.zeros(len(features.finite), rows.shape[1], dtype=torch.float16)
     whole[features.finite] = rows
     return whole.numpy()
+
+
+def _beside_each_other(clusters: Clusters, every_row: np.ndarray, device: torch.device) -> Clusters:
+    """The groups, with distance and margin to images in place of means, which mean little here.
+
+    What `predict` says of the same images: no image is compared with itself, and one that is alone
+    in its group is at distance 0.
+    """
+    known = clusters.labels >= 0
+    rows = torch.from_numpy(every_row).to(device)[known.to(device)].float()
+    labels = clusters.labels[known].to(device)
+    own, other = own_and_other(rows, labels, rows, labels, torch.arange(len(rows), device=device))
+    own = torch.where(own.isfinite(), own, 0.0)
+    distances, margins = clusters.distances.clone(), clusters.margins.clone()
+    distances[known], margins[known] = own.cpu(), (other - own).cpu()
+    return replace(clusters, distances=distances, margins=margins)
 
 
 def _write(sitting: Sitting, features: Features, clusters: Clusters, every_row: np.ndarray) -> None:

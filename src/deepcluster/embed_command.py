@@ -43,7 +43,8 @@ class Embed:
     """.parquet (id, path, vector), .npy (with FILE.paths.csv) or .csv."""
 
     layer: Annotated[str | None, shown_as("NAME")] = None
-    """conv1 ... fc7, or pooled; maps are averaged. Without it, the feature that is grouped."""
+    """conv1 ... fc7, or pooled (the last maps); maps are averaged. Without it, the feature that is
+    grouped."""
 
     whiten: bool = False
     """Apply the run's own PCA."""
@@ -93,7 +94,7 @@ def embed_verb(words: list[str]) -> int:
         model = load(asked.run, asked.device)
         wanted = Wanted(asked.layer, asked.whiten, asked.normalize)
         model.refuse(wanted)
-        groups = _groups(model) if asked.clusters else None
+        groups = groups_of(model) if asked.clusters else None
         images = opened(asked.images)
         _say(
             embed(model, images, asked.out, wanted, groups, _work(asked, model, display)),
@@ -108,7 +109,7 @@ def predict_verb(words: list[str]) -> int:
     asked = _parsed(Predict, words, "predict", (".parquet", ".csv"))
     with interruption.noticed(), Display().shown() as display:
         model = load(asked.run, asked.device)
-        groups = _groups(model)
+        groups = groups_of(model)
         display.say(
             f"none of these: farther than {groups.farthest:.3f}, as {1 - STRANGE:.0%} of the run's "
             "own images are"
@@ -132,11 +133,6 @@ def _parsed(kind: type[Any], words: list[str], verb: str, suffixes: tuple[str, .
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
     return asked
-
-
-def _groups(model: Model) -> Any:
-    assert model.folder is not None
-    return groups_of(model.folder, model.pca, model.centroids)
 
 
 def _work(asked: Embed | Predict, model: Model, display: Display) -> Work:

@@ -18,7 +18,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from deepcluster.clusters import KMeans
@@ -47,12 +52,27 @@ _SHEET_GROUPS = 12
 _SHEET_IMAGES = 8
 
 
-class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
+class _PassingPlace:
+    """A temporary folder that is shared by copies and goes with the last of them."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="deepcluster-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a pickle may outlive the folder and holds none
+
+
+class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, BaseEstimator):
     """A convnet that teaches itself from images, and the groups they fall into.
 
     Images are a path (folder, list file, tar shards, store), a list of paths, an array N x H x W or
     N x H x W x C of uint8, or a torch Dataset. The constructor only stores settings; `fit` makes a
-    run, in `out` or else in a temporary folder that goes with the estimator.
+    run, in `out` or else in a temporary folder that goes with the estimator and its copies; a
+    pickle holds what `predict` and `transform` need, and not the folder.
 
     Args:
         k: How many groups; "auto" follows the number of images.
@@ -130,8 +150,7 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: N803
         """The group of each image."""
         check_is_fitted(self, "model_")
-        model = self.model_
-        groups = groups_of(RunFolder(self.run_), model.pca, model.centroids)
+        model, groups = self.model_, self._groups.to(self.model_.device)
         blocks = sight_of(opened(X), model.preprocessing, model.device).blocks(
             64, os.cpu_count() or 1
         )
@@ -143,10 +162,13 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def load(cls, run: str | Path, device: str = "auto") -> Self:
-        """The estimator that a finished run stands for, fitted."""
-        folder = load(run, device).folder
-        assert folder is not None
-        effective = folder.settings["effective"]
+        """The estimator that a finished run stands for, fitted.
+
+        One that was exported for the hub predicts and transforms; it has no `labels_` and `paths_`.
+        """
+        model = load(run, device)
+        groups_of(model)  # or one sentence: an imported network has none
+        effective = model.effective
         estimator = cls(
             k=effective.get("clustering.k", "auto"),
             epochs=effective["epochs"],
@@ -157,7 +179,7 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
             device=device,
             out=run,
         )
-        return estimator._fitted(folder)
+        return estimator._fitted(RunFolder(Path(run)))
 
     @property
     def _n_features_out(self) -> int:
@@ -199,10 +221,9 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
         return run, list(reasons.values())
 
     def _passing_place(self) -> Path:
-        """A run folder that goes when the estimator goes."""
-        place = tempfile.mkdtemp(prefix="deepcluster-")
-        weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-        return Path(place) / "run"
+        """A run folder that goes when the estimator and all its copies have gone."""
+        self._place = _PassingPlace()
+        return self._place.path / "run"
 
     def _packed(self, images: Any, out: Path) -> Path:
         """Where images that are no path are kept for the run: a store beside its folder."""
@@ -223,9 +244,11 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
 
     def _fitted(self, folder: RunFolder) -> Self:
         self.model_ = load(folder.path, self.device)
-        clusters = read_clusters(folder)
-        self.labels_ = clusters.cluster
-        self.paths_ = clusters.path
+        self._groups = groups_of(self.model_).to(torch.device("cpu"))  # for pickles
+        if not folder.closing.get("exported"):  # which goes without what tells of the images
+            clusters = read_clusters(folder)
+            self.labels_ = clusters.cluster
+            self.paths_ = clusters.path
         assert self.model_.centroids is not None
         self.cluster_centers_ = self.model_.centroids.cpu().numpy()
         self.history_ = folder.journal()
@@ -237,6 +260,8 @@ class DeepCluster(ClusterMixin, TransformerMixin, BaseEstimator):
         head = f"<pre>{html.escape(repr(self))}</pre>"
         if not hasattr(self, "labels_"):
             return head
+        if not RunFolder(self.run_).finished:
+            return f"{head}<p>{html.escape(str(self.run_))} is gone: no pictures to show.</p>"
         sheet = io.BytesIO()
         drawn(self._strips()).save(sheet, "PNG")
         picture = base64.b64encode(sheet.getvalue()).decode()

@@ -17,7 +17,11 @@ from deepcluster import flags
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
-from deepcluster.evaluation.group_agreement import own_agreement, predicted_agreement
+from deepcluster.evaluation.group_agreement import (
+    own_agreement,
+    predicted_agreement,
+    refuse_without_groups,
+)
 from deepcluster.evaluation.knn import KNearest
 from deepcluster.evaluation.labelled_images import LabelledImages, opened, splits
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
@@ -331,6 +335,7 @@ def _agreement(
     else:
         quick_check(asked.data)
         subject = of_run(folder).on(bench.world)
+        refuse_without_groups(subject)  # before images are read
         shape = subject.shape
         labelled = opened(asked.data, shape.input_size, subject.colour, asked.stores, bench)
         result = predicted_agreement(subject, labelled, bench)

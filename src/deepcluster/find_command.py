@@ -13,16 +13,19 @@ import tyro
 from deepcluster import flags
 from deepcluster.collection.contact_sheet import MOST, Shown, Strip, write_sheet
 from deepcluster.collection.groups import read_clusters, whitened_rows
+from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.likeness import ALIKE, duplicates, outliers, similar
 from deepcluster.collection.model import load
 from deepcluster.collection.run_images import RunImages
 from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
+from deepcluster.images.index import Index
+from deepcluster.images.judging import content_hash
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import finished_run
+from deepcluster.runtime.run_folder import RunFolder, finished_run
 
 _LINES = 40  # of text; the CSV has all
 
@@ -31,13 +34,16 @@ Table = Annotated[Path | None, shown_as("FILE")]
 
 @dataclass(frozen=True)
 class Similar:
-    """List the images of a run that are most like one image, nearest first."""
+    """List the images of a run that are most like one image, nearest first.
+
+    Where it is one of the run's own images, by path or by content, that one is left out.
+    """
 
     run: RunPlace
     """Folder of a finished run."""
 
     image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
-    """An image file, or the path of an image of the run as clusters.parquet has it."""
+    """One image file, or the path of an image of the run as clusters.parquet has it."""
 
     count: int = 10
     """How many."""
@@ -98,17 +104,13 @@ def similar_verb(words: list[str]) -> int:
     asked = _parsed(Similar, words, "similar")
     folder = finished_run(asked.run)
     clusters, rows = read_clusters(folder), whitened_rows(folder)
-    known = {path: number for number, path in enumerate(clusters.path)}
-    own = known.get(asked.image, known.get(encoded(asked.image)))
-    if own is None and not Path(asked.image).exists():
-        raise UsageError(
-            f"{encoded(asked.image)}: neither a file nor the path of an image of {folder.path}"
-        )
+    own = _own(asked.image, folder, clusters.path)
     with interruption.noticed(), Display().shown() as display:
         if own is None:
             model = load(asked.run, asked.device)
-            query = torch.from_numpy(model.embed(Path(asked.image), whiten=True, normalize=True))[0]
+            query = torch.from_numpy(model.embed([asked.image], whiten=True, normalize=True))[0]
         else:
+            display.say(f"{clusters.path[own]} is an image of the run: it is not listed itself")
             query = rows[own]
         found = similar(query, rows, asked.count, own)
         lines = [
@@ -132,6 +134,21 @@ def similar_verb(words: list[str]) -> int:
             ]
             _write_sheet(asked.sheet, [Strip(f"most like {asked.image}", shown)], display)
     return 0
+
+
+def _own(image: str, folder: RunFolder, names: list[str]) -> int | None:
+    """The number of an image of the run, by its path or by its content; None for any other."""
+    number = KnownPaths(names, Path(folder.settings["images"])).number(image)
+    if number is not None:
+        return number
+    if not Path(image).exists():
+        raise UsageError(f"{encoded(image)}: neither a file nor the path of an image of the run")
+    if not Path(image).is_file():
+        raise UsageError(f"{encoded(image)} is a folder; similar takes one image")
+    hashes = Index.load(folder.verified("index.parquet")).usable["hash"].to_pylist()
+    with Path(image).open("rb") as file:
+        content = content_hash(file.read())
+    return hashes.index(content) if content in hashes else None
 
 
 def duplicates_verb(words: list[str]) -> int:

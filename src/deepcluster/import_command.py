@@ -20,7 +20,7 @@ from deepcluster.flags import refuse_unknown
 from deepcluster.images.kept import Pixels
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import RunFolder, refuse_foreign, sha256
+from deepcluster.runtime.run_folder import RunFolder, refuse_foreign, settings_hash, sha256
 from deepcluster.settings import Architecture, Run, flat
 
 
@@ -48,10 +48,10 @@ def import_verb(words: list[str]) -> int:
     asked = flags.parsed(Import, words, "import")
     if not asked.checkpoint.is_file():
         raise UsageError(f"{asked.checkpoint}: no such file")
-    refuse_foreign(asked.out)
     folder = RunFolder(asked.out)
     if folder.exists:
         raise UsageError(f"--out {asked.out} is a run already; name another folder")
+    refuse_foreign(asked.out)
     with Display().shown() as display:
         found = read_released(asked.checkpoint)
         with folder.locked():
@@ -71,9 +71,16 @@ def _write(folder: RunFolder, found: Released, asked: Import) -> None:
     )
     if found.clusters is not None:
         run = replace(run, clustering=KMeans(k=found.clusters))
+    # How the network was trained is not known: only what it is and takes in can be said.
+    known = {
+        name: value
+        for name, value in flat(run).items()
+        if name.startswith(("network.", "pixels."))
+        or (found.clusters is not None and name in ("clustering", "clustering.k"))
+    }
     origin = {"file": asked.checkpoint.name, "sha256": sha256(asked.checkpoint)}
     weights = {name: value.contiguous() for name, value in found.network.trunk.state_dict().items()}
-    metadata = {"settings": json.dumps(run.results())}
+    metadata = {"settings": json.dumps(known)}
     folder.write("model.safetensors", tensors_as_bytes(weights, metadata=metadata))
     folder.begin(
         {
@@ -83,7 +90,7 @@ def _write(folder: RunFolder, found: Released, asked: Import) -> None:
             "data": None,
             "asked": ["import", str(asked.checkpoint), "--out", str(asked.out)],
             "why": [],
-            "effective": flat(run),
+            "effective": known,
             "imported": origin,
         }
     )
@@ -95,6 +102,7 @@ def _write(folder: RunFolder, found: Released, asked: Import) -> None:
         "warnings": [],
         "imported": origin,
         "sha256": folder.hashes(),
+        "settings_sha256": settings_hash(folder.settings),
     }
     folder.write("MODEL_CARD.md", model_card(folder, closing))
     folder.write("closing.json", json.dumps(closing, indent=2) + "\n")

@@ -16,6 +16,7 @@ from deepcluster.runtime.errors import DeepClusterError, UsageError
 from deepcluster.runtime.run_folder import RunFolder, finished_run
 
 _HEAD = ("run", "images", "network", "groups", "epochs", "loss", "same as last", "state")
+_OF_THE_NETWORK = ("network.", "pixels.")  # settings that an imported run has
 _EXAMPLES = 3  # images named on each side
 
 
@@ -99,13 +100,18 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
     journal = folder.journal()
     last = journal[-1] if journal else {}
     nmi = last.get("nmi_last")
-    state = "imported" if closing.get("imported") else "finished" if closing else "not finished"
+    state = next(
+        (kind for kind in ("imported", "exported") if closing.get(kind)),
+        "finished" if closing else "not finished",
+    )
     return (
         name,
         f"{closing['images']:,}" if closing else "",
         " ".join(str(effective[f"network.{what}"]) for what in ("arch", "front", "input_size")),
         f"{closing.get('clusters', last.get('clusters', effective.get('clustering.k', '')))}",
-        str(closing["epochs"]) if state == "imported" else f"{len(journal)}/{effective['epochs']}",
+        f"{closing['epochs']}"
+        if state in ("imported", "exported")
+        else f"{len(journal)}/{effective['epochs']}",
         f"{last['loss']:.3f}" if "loss" in last else "",
         f"{nmi:.3f}" if nmi is not None else "",
         state,
@@ -114,9 +120,13 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
 
 def _settings(one: RunFolder, other: RunFolder) -> list[str]:
     ours, theirs = one.settings["effective"], other.settings["effective"]
+    names = sorted({*ours, *theirs})
+    imported = [run for run in (one, other) if run.closing.get("imported")]
+    if imported:  # how such a network was trained is not known
+        names = [name for name in names if name.startswith(_OF_THE_NETWORK)]
     lines = [
         f"  {name}: {ours.get(name, 'absent')} | {theirs.get(name, 'absent')}"
-        for name in sorted({*ours, *theirs})
+        for name in names
         if ours.get(name) != theirs.get(name)
     ]
     versions = [
@@ -125,7 +135,10 @@ def _settings(one: RunFolder, other: RunFolder) -> list[str]:
         if one.settings.get(name) != other.settings.get(name)
     ]
     lines += versions
-    return [f"settings: {len(lines)} differ" if lines else "settings: the same", *lines]
+    head = f"settings: {len(lines)} differ" if lines else "settings: the same"
+    if imported:
+        head += f"; how {' and '.join(str(run.path) for run in imported)} was trained is not known"
+    return [head, *lines]
 
 
 def _figures(one: RunFolder, other: RunFolder) -> list[str]:
@@ -142,8 +155,10 @@ def _figures(one: RunFolder, other: RunFolder) -> list[str]:
 
 
 def _images_and_groups(one: RunFolder, other: RunFolder) -> list[str]:
-    if not all("index.parquet" in run.closing["sha256"] for run in (one, other)):
-        return ["images: not to be compared; a network that was imported has none"]
+    without = [run for run in (one, other) if "index.parquet" not in run.closing["sha256"]]
+    if without:
+        which = " and ".join(str(run.path) for run in without)
+        return [f"images and groups: not to be compared; {which} has no list of images"]
     # Late: `runs` imports no torch.
     import torch
 

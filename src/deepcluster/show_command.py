@@ -350,6 +350,8 @@ def _known(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _grouped(folder: RunFolder) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    if folder.finished:
+        folder.verified("clusters.parquet")  # an imported network has none, and that is said
     try:
         # Not read_table: its threads, beside torch's, can abort the process when it ends.
         table: Any = pq.ParquetFile(folder.path / "clusters.parquet").read(use_threads=False)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from PIL import Image
 
 import deepcluster
 from deepcluster.cli import main
@@ -265,8 +266,6 @@ def test_predict_reproduces_the_groups_of_the_run(
 
 
 def test_what_is_like_no_group_is_told(run: Path, tmp_path: Path):
-    from PIL import Image
-
     folder = tmp_path / "odd"
     folder.mkdir()
     noise = np.random.default_rng(5)
@@ -289,12 +288,33 @@ def test_groups_of_power_iteration_are_told_by_the_nearest_image(images: Path, t
     assert carry_out("predict", run, images, "--out", tmp_path / "p.parquet") == 0
     found, saved = child.table(tmp_path / "p.parquet"), child.table(run / "clusters.parquet")
     assert found["cluster"] == saved["cluster"]
-    assert max(found["distance"]) < 2e-3  # its own row, in float16
+    for name in ("distance", "margin"):
+        np.testing.assert_allclose(found[name], saved[name], atol=2e-3)  # rows are in float16
+    assert sum(found["none"]) <= 1  # the farthest hundredth of 48
+    # By hand: the nearest other image of the own group, and that of any other group.
     rows = deepcluster.load(run).embed(images, whiten=True, normalize=True).astype(np.float64)
     labels = np.array(saved["cluster"])
     apart = np.linalg.norm(rows[:, None] - rows, axis=2)
-    apart[labels[:, None] == labels] = np.inf
-    np.testing.assert_allclose(found["margin"], apart.min(axis=1), atol=4e-3)
+    np.fill_diagonal(apart, np.inf)
+    same = labels[:, None] == labels
+    own = np.where(same, apart, np.inf).min(axis=1)
+    own[np.isinf(own)] = 0  # alone
+    other = np.where(same, np.inf, apart).min(axis=1)
+    np.testing.assert_allclose(saved["distance"], own, atol=2e-3)
+    np.testing.assert_allclose(saved["margin"], other - own, atol=4e-3)
+    # Of an image that is none of the run's: the nearest one, whose group it gets.
+    new = tmp_path / "new.png"
+    pixels = np.asarray(Image.open(images / saved["path"][3])).astype(np.int16)
+    Image.fromarray((pixels[::-1] + 20).clip(0, 255).astype(np.uint8)).save(new)
+    assert carry_out("predict", run, new, "--out", tmp_path / "n.parquet") == 0
+    one = child.table(tmp_path / "n.parquet")
+    row = deepcluster.load(run).embed(new, whiten=True, normalize=True)[0].astype(np.float64)
+    apart = np.linalg.norm(rows - row, axis=1)
+    assert apart.min() > 2e-3
+    assert one["cluster"] == [labels[apart.argmin()]]
+    assert one["distance"][0] == pytest.approx(apart.min(), abs=2e-3)
+    nearest_other = apart[labels != one["cluster"][0]].min()
+    assert one["margin"][0] == pytest.approx(nearest_other - apart.min(), abs=4e-3)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +347,16 @@ def test_other_kinds_of_run_are_reproduced(flags: str, images: Path, tmp_path: P
         (["embed", "RUN", "IMAGES", "--out", "x.csv", "--layer", "conv9"], 2, "no layer 'conv9'"),
         (["embed", "RUN", "IMAGES", "--out", "x.csv", "--whitening"], 2, "did you mean --whiten"),
         (["embed", "RUN", "IMAGES", "--out", "x.csv", "--workers", "0"], 2, "at least 1"),
-        (["embed", "RUN", "bad.txt", "--out", "x.csv"], 3, "none of the files"),
+        (
+            ["embed", "RUN", "bad.txt", "--out", "x.csv"],
+            3,
+            "none of the 1 files is a usable image (gone.png: unreadable: no such file",
+        ),
+        (
+            ["predict", "RUN", "damaged.png", "--out", "x.csv"],
+            3,
+            "none of the 1 files is a usable image (damaged.png: not an image)",
+        ),
     ],
 )
 def test_bad_input(
@@ -344,18 +373,20 @@ def test_bad_input(
     for name in ("there.csv", "x.paths.csv"):
         Path(name).write_text("mine")
     Path("bad.txt").write_text("gone.png\n")
+    Path("damaged.png").write_text("no image")
     named = {"RUN": str(run), "IMAGES": str(images)}
     assert main([named.get(word, word) for word in words]) == code
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
     assert Path("there.csv").read_text() == Path("x.paths.csv").read_text() == "mine"
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_the_width_of_nothing_is_known_before_the_work(model: Model):
     assert [model.width(Wanted(layer)) for layer in model.layers] == [
         *(96, 256, 384, 384, 256),
-        *(32, 32),
+        *(32, 32, 256),
     ]
     assert embedding._key(model, 1) != embedding._key(model, 2)
     assert json.loads(embedding._key(model, 1))[0] == model.folder.closing["sha256"]

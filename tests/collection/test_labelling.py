@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from deepcluster.cli import main
+from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.labelling import most_helpful, spread
 
 
@@ -143,3 +145,40 @@ def test_what_exists_is_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["label", str(run)]) == 2
     assert "--labels" in capsys.readouterr().err
     shutil.rmtree(tmp_path)
+
+
+def test_an_image_is_known_however_its_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of a folder and of a list: as the run has it, from here, whole, or through a link."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (tmp_path / "link").symlink_to(photos)
+    monkeypatch.chdir(tmp_path)
+    by_folder = KnownPaths(["a.png", "b c.png"], photos)
+    by_list = KnownPaths(["photos/a.png", f"{photos}/b c.png"], tmp_path / "list.txt")
+    for known in (by_folder, by_list):
+        for number, name in enumerate(("a.png", "b c.png")):
+            for given in (f"photos/{name}", f"{photos}/{name}", f"./photos/../photos/{name}"):
+                assert known.number(given) == number
+            assert known.number(f"link/{name}") == number
+        assert known.number("photos/c.png") is None
+        assert known.number("/elsewhere/a.png") is None
+    assert by_folder.number("a.png") == 0
+
+
+def test_labels_by_whole_path_for_a_run_of_a_list(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """The run's own record, as if a list had named its images."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    (tmp_path / "list.txt").write_text("")
+    settings = json.loads((copy / "settings.json").read_text())
+    settings["images"] = str(images / "list.txt")
+    (copy / "settings.json").write_text(json.dumps(settings))
+    names = child.table(copy / "clusters.parquet")["path"]
+    few = tmp_path / "few.csv"
+    lines = [f"{images / name},{Path(name).parent}" for name in names[::3]]
+    few.write_text("path,label\n" + "\n".join(lines))
+    assert main(["label", str(copy), "--labels", str(few), "--out", str(tmp_path / "all.csv")]) == 0
+    assert "16 labels for 48 images" in capsys.readouterr().out

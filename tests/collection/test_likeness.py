@@ -108,7 +108,9 @@ def test_a_signature_is_of_unit_length_or_nothing():
     assert abs(float(gradient @ texture)) < 0.5
 
 
-def test_similar_images_are_the_nearest_by_feature(run: Path, images: Path, tmp_path: Path):
+def test_similar_images_are_the_nearest_by_feature(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
     saved = child.table(run / "clusters.parquet")
     rows = np.load(run / "features.npy").astype(np.float64)
     apart = np.linalg.norm(rows - rows[11], axis=1)
@@ -122,10 +124,21 @@ def test_similar_images_are_the_nearest_by_feature(run: Path, images: Path, tmp_
     assert [row["path"] for row in found] == [saved["path"][at] for at in expected]
     np.testing.assert_allclose([float(row["distance"]) for row in found], apart[expected])
     assert (tmp_path / "s.png").exists()
-    # The same picture as a file from elsewhere finds its own place first.
-    shutil.copy(images / saved["path"][11], tmp_path / "new.png")
+    # The file itself and a copy of it from elsewhere are the same image, and say so.
+    shutil.copy(images / saved["path"][11], tmp_path / "copy.png")
+    capsys.readouterr()
+    for number, given in enumerate((images / saved["path"][11], tmp_path / "copy.png")):
+        words = ["similar", str(run), str(given), "--count", "3", "--device", "cpu"]
+        assert main([*words, "--csv", str(tmp_path / f"{number}.csv")]) == 0
+        assert f"{saved['path'][11]} is an image of the run" in capsys.readouterr().out
+        found = rows_of(tmp_path / f"{number}.csv")
+        assert [int(row["id"]) for row in found] == expected[:3].tolist()
+    # Another file of the same picture finds its place first.
+    with Image.open(tmp_path / "copy.png") as picture:
+        picture.save(tmp_path / "new.png", compress_level=1)
     words = ["similar", str(run), str(tmp_path / "new.png"), "--count", "3", "--device", "cpu"]
     assert main([*words, "--csv", str(tmp_path / "n.csv")]) == 0
+    assert "an image of the run" not in capsys.readouterr().out
     found = rows_of(tmp_path / "n.csv")
     assert [int(row["id"]) for row in found] == [11, *expected[:2]]
     assert float(found[0]["distance"]) < 2e-3
@@ -178,6 +191,7 @@ def test_images_are_left_as_they_were(photo_run: Path, photos: Path, tmp_path: P
     ("words", "code", "said"),
     [
         (["similar", "RUN", "nothing.png"], 2, "nothing.png: neither a file nor"),
+        (["similar", "RUN", "."], 2, ". is a folder; similar takes one image"),
         (["similar", "RUN"], 2, "which image? deepcluster similar RUN IMAGE"),
         (["similar", "RUN", "there.csv", "--count", "0"], 2, "--count 0: use at least 1"),
         (["similar", "RUN", "bad.png"], 3, "bad.png: not an image"),

@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import deepcluster
+from deepcluster.cli import main
 from deepcluster.collection.model import Model
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 
@@ -91,7 +92,9 @@ def test_any_way_to_hand_over_images_is_the_same(model: Model, images: Path, tmp
 
 def test_a_layer_is_averaged_over_its_places(model: Model, images: Path):
     one = files(images)[0]
-    assert model.layers == ["conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7"]
+    names = ["conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7", "pooled"]
+    assert model.layers == names
+    assert np.array_equal(model.embed(one, "pooled"), model.embed(one, "conv5"))
     seen = {}
     hook = model.network.layers["conv2"].register_forward_hook(
         lambda module, inputs, output: seen.update(conv2=output[0])
@@ -140,6 +143,53 @@ def test_only_safetensors_and_json_are_read(copy: Path, images: Path):
     for folder in ("store", "checkpoints", "assignments"):
         shutil.rmtree(copy / folder)
     assert len(deepcluster.load(copy).embed(files(images)[:2])) == 2
+
+
+def test_damaged_settings_are_named(copy: Path, images: Path, capsys: pytest.CaptureFixture):
+    """Of this version by their hash; of an earlier one, which kept none, by what is missing."""
+    place = copy / "settings.json"
+    good = json.loads(place.read_text())
+    closing = json.loads((copy / "closing.json").read_text())
+
+    def spoilt(**changes: object) -> None:
+        place.write_text(json.dumps({**good, "effective": {**good["effective"], **changes}}))
+
+    def refused(said: str) -> None:
+        with pytest.raises(ResumeError, match=said):
+            deepcluster.load(copy)
+        out = copy.parent / "x.csv"
+        for words in (
+            ["embed", str(copy), str(images), "--out", str(out)],
+            ["outliers", str(copy)],
+            ["evaluate", str(copy), "agreement"],
+        ):
+            assert main(words) == 4, words
+            error = capsys.readouterr().err
+            assert "settings.json" in error
+            assert error.count("\n") == 1
+        assert not list(copy.parent.glob("x.csv*"))
+
+    spoilt(**{"network.input_size": 96})
+    refused(r"copy/settings\.json is damaged or was changed")
+    place.write_text(json.dumps({**good, "effective": {}}))
+    refused(r"copy/settings\.json is damaged or was changed")
+    place.write_text(json.dumps({**good, "images": "/moved"}))
+    assert len(deepcluster.load(copy).embed(files(images)[:1])) == 1  # images may move
+    del closing["settings_sha256"]
+    (copy / "closing.json").write_text(json.dumps(closing))
+    for broken, said in (
+        ({}, r"copy/settings\.json has no network\.arch"),
+        ([], "are no table"),
+        (
+            {n: v for n, v in good["effective"].items() if n != "pixels.keep"},
+            r"settings\.json has no pixels\.keep: .*put the run's own file back",
+        ),
+        ({**good["effective"], "network.front": "sobol"}, "names no network"),
+        ({**good["effective"], "network.input_size": "big"}, "names no network"),
+    ):
+        place.write_text(json.dumps({**good, "effective": broken}))
+        with pytest.raises(ResumeError, match=said):
+            deepcluster.load(copy)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "groups.safetensors"])
@@ -191,8 +241,13 @@ def test_a_run_of_an_earlier_version_is_closed_again(images: Path, copy: Path):
 def test_a_run_of_a_newer_version_says_what_to_upgrade(copy: Path):
     settings = json.loads((copy / "settings.json").read_text())
     (copy / "settings.json").write_text(json.dumps({**settings, "format": 99, "version": "9.1"}))
-    with pytest.raises(ResumeError, match=r"deepcluster 9\.1.*pip install --upgrade"):
-        deepcluster.load(copy)
+    closing = json.loads((copy / "closing.json").read_text())
+    for version in (closing, {**closing, "settings_sha256": None}):
+        (copy / "closing.json").write_text(json.dumps(version))
+        with pytest.raises(ResumeError, match=r"deepcluster 9\.1.*pip install --upgrade"):
+            deepcluster.load(copy)
+        for words in (["evaluate", str(copy), "agreement"], ["show", str(copy), "sizes"]):
+            assert main(words) == 4
 
 
 def test_a_run_in_bfloat16_is_closed_in_float32(images: Path, tmp_path: Path):

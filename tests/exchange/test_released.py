@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import pickletools
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import nn
 
 import deepcluster
 from deepcluster.cli import main
+from deepcluster.runtime.errors import UsageError
 
 ALEXNET = [(96, 11, 4, 2), "M", (256, 5, 1, 2), "M", (384, 3, 1, 1), (384, 3, 1, 1)]
 ALEXNET += [(256, 3, 1, 1), "M"]
@@ -159,8 +161,24 @@ def test_an_imported_run_embeds_and_says_that_it_has_no_groups(
     capsys.readouterr()
     assert main(["predict", run, str(picture), "--out", str(tmp_path / "p.csv")]) == 2
     assert "has no groups" in capsys.readouterr().err
-    assert main(["outliers", run]) == 4
-    assert "imported" in capsys.readouterr().err
+    for words in (
+        ["outliers", run],
+        ["duplicates", run],
+        ["similar", run, str(picture)],
+        ["evaluate", run, "agreement"],
+        ["evaluate", run, "agreement", "--data", str(tmp_path), "--device", "cpu"],
+        ["show", run, "clusters"],
+        ["report", run],
+    ):
+        assert main(words) == 2, words
+        error = capsys.readouterr().err
+        assert "imported" in error
+        assert error.count("\n") == 1
+    with pytest.raises(UsageError, match="has no groups: it was imported"):
+        deepcluster.DeepCluster.load(run)
+    settings = json.loads((tmp_path / "run/settings.json").read_text())["effective"]
+    assert settings["network.front"] == "sobel"
+    assert not [name for name in settings if name.startswith(("training", "epochs", "seed"))]
     assert main(["import", str(checkpoint), "--out", run]) == 2
     assert "is a run already" in capsys.readouterr().err
 
@@ -184,6 +202,14 @@ def test_an_imported_run_can_be_evaluated(
     card = (tmp_path / "run/MODEL_CARD.md").read_text()
     assert "imported from c.pth.tar" in card
     assert "clustering.k" not in card  # how it was trained is not known here
+    shutil.copytree(run, tmp_path / "other")
+    capsys.readouterr()
+    assert main(["diff", run, str(tmp_path / "other")]) == 0
+    told = capsys.readouterr().out
+    assert "was trained is not known" in told
+    assert "training." not in told
+    assert "has no list of images" in told
+    shutil.rmtree(tmp_path / "other")
     assert main(["runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["480", "imported"]
 
@@ -215,9 +241,9 @@ def test_a_pickle_that_wants_to_execute_something_is_refused(
     assert error.count("\n") == 1
     assert not mark.exists()
     assert not (tmp_path / "run/model.safetensors").exists()
-    if layout != "plain":
-        assert "posix.system" in error
-        assert "nothing was executed" in error
+    assert "wants to run posix.system" in error
+    assert "nothing was executed" in error
+    assert str(path) in error
     # The canary is alive: an ordinary unpickler executes it.
     if layout == "plain":
         pickle.loads(path.read_bytes())

@@ -414,7 +414,7 @@ def test_a_place_that_cannot_be_written_is_named(course, stripes):
     learn(run, stripes(1), OPTIMIZATION.for_head(run.network))
     run.folder.checkpoints.write_text("no folder")
     run.complete(0, record(0))
-    with pytest.raises(StorageError, match=r"cannot write .*epoch-0001.*choose another --out"):
+    with pytest.raises(StorageError, match=r"cannot write .*epoch-0001.*write to another place"):
         run.settle()
 
 

@@ -5,6 +5,7 @@ from deepcluster.clusters.agreement import (
     cluster_purity,
     normalized_mutual_information,
 )
+from deepcluster.clusters.by_group import own_and_other
 from deepcluster.clusters.clusters import Clustering, Clusters
 from deepcluster.clusters.graph import nearest_others
 from deepcluster.clusters.kmeans import KMeans, assign
@@ -26,5 +27,6 @@ __all__ = [
     "nearest",
     "nearest_others",
     "normalized_mutual_information",
+    "own_and_other",
     "suggest_k",
 ]

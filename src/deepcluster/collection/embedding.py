@@ -26,6 +26,8 @@ from deepcluster.runtime.errors import DataError
 
 _GROUP = {"cluster": pa.int32(), "distance": pa.float32(), "margin": pa.float32()}
 
+_NAMED = 3  # files that a complaint tells of
+
 Groups = CentroidGroups | NeighbourGroups
 Computed = dict[str, Tensor]
 
@@ -114,7 +116,7 @@ def _carried_out(
             while_looking = table.seconds
         looked = table.usable - before
         if not table.usable:
-            raise DataError("none of the files is a usable image; deepcluster check says why")
+            raise DataError(_nothing_usable(table.discarded()))
         unusable = table.finish()
     finally:
         if table.partial.exists():
@@ -127,6 +129,14 @@ def _carried_out(
         table.seconds,
         table.bytes,
     )
+
+
+def _nothing_usable(unusable: list[tuple[str, str]]) -> str:
+    if not unusable:
+        return "there are no images in what was given; nothing was written"
+    told = "; ".join(f"{path}: {reason}" for path, reason in unusable[:_NAMED])
+    more = f"; and {len(unusable) - _NAMED:,} more" if len(unusable) > _NAMED else ""
+    return f"none of the {len(unusable):,} files is a usable image ({told}{more}); nothing written"
 
 
 def _one_behind(

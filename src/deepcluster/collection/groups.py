@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-from deepcluster.clusters import assign, nearest
+from deepcluster.clusters import assign, nearest, own_and_other
+from deepcluster.collection.model import Model
 from deepcluster.features import PCA
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -21,7 +23,7 @@ STRANGE = 0.99
 """An image farther from its group than this share of the run's own images is in none of them."""
 
 _MEASURED = 4096  # images whose own distance is measured, where it is not at hand
-_ROWS = 8192  # training images compared with at once
+_ITSELF = 1e-3  # nearer than this is the image itself: rows of unit length are kept in float16
 
 
 class Members(NamedTuple):
@@ -42,6 +44,10 @@ class CentroidGroups:
     farthest: float
     """Of the run's own images, `STRANGE` are no farther from their centroid."""
 
+    def to(self, device: torch.device) -> CentroidGroups:
+        """The same on another device."""
+        return replace(self, pca=_moved(self.pca, device), centroids=self.centroids.to(device))
+
     def members(self, rows: Tensor) -> Members:
         """The nearest centroid of each raw feature."""
         cluster, distance, margin = assign(self.pca(rows), self.centroids)
@@ -56,46 +62,75 @@ class NeighbourGroups:
     rows: Tensor  # (n, d) float32: the run's own images, whitened
     labels: Tensor  # (n,) int64
     farthest: float
-    """Of the run's own images, `STRANGE` have another one no farther away."""
+    """Of the run's own images, `STRANGE` have another one of their group no farther away."""
+
+    def to(self, device: torch.device) -> NeighbourGroups:
+        """The same on another device."""
+        rows, labels = self.rows.to(device), self.labels.to(device)
+        return replace(self, pca=_moved(self.pca, device), rows=rows, labels=labels)
 
     def members(self, rows: Tensor) -> Members:
-        """The group of the nearest image of the run; the margin is to that of another group."""
-        whitened = self.pca(rows)
+        """The group of the nearest image of the run; the margin is to that of another group.
+
+        An image of the run is in its own group, and is not compared with itself: its distance is
+        that to the nearest other one of its group, 0 if it is alone there.
+        """
+        whitened = self.pca(rows).half().float()  # as the run's own rows were kept
         found = nearest(whitened, self.rows, 1)
-        cluster = self.labels[found.index[:, 0]]
-        distance = found.distance[:, 0].sqrt().float()
-        margin = self._to_others(whitened, cluster) - distance
-        return Members(cluster, distance, margin, ~(distance <= self.farthest))
-
-    def _to_others(self, whitened: Tensor, cluster: Tensor) -> Tensor:
-        """The distance to the nearest image of another group; inf if there is none."""
-        best = torch.full((len(whitened),), torch.inf, dtype=torch.float64, device=whitened.device)
-        for start in range(0, len(self.rows), _ROWS):
-            part = slice(start, start + _ROWS)
-            apart = torch.cdist(
-                whitened.double(),
-                self.rows[part].double(),
-                compute_mode="donot_use_mm_for_euclid_dist",
-            )
-            apart[cluster[:, None] == self.labels[part]] = torch.inf
-            best = torch.minimum(best, apart.amin(dim=1))
-        return best.float()
+        number = found.index[:, 0]
+        itself = found.distance[:, 0].sqrt() < _ITSELF
+        cluster = self.labels[number]
+        left_out = torch.where(itself, number, -1)
+        own, other = own_and_other(whitened, cluster, self.rows, self.labels, left_out)
+        distance = torch.where(itself & own.isinf(), 0.0, own)
+        return Members(cluster, distance, other - distance, ~(distance <= self.farthest))
 
 
-def groups_of(
-    folder: RunFolder, pca: PCA | None, centroids: Tensor | None
-) -> CentroidGroups | NeighbourGroups:
-    """The groups of a run, on the device of its PCA."""
-    if pca is None or centroids is None:
-        raise UsageError(f"{folder.path} has no groups: its network was imported")
+def groups_of(model: Model) -> CentroidGroups | NeighbourGroups:
+    """The groups of the run that a network comes from, on the network's device."""
+    folder, pca, centroids = model.folder, model.pca, model.centroids
+    if folder is None or pca is None or centroids is None:
+        raise UsageError(
+            f"{'the network' if folder is None else folder.path} has no groups: it was imported; "
+            "train on your images makes some, and --init begins with these weights"
+        )
+    exported = folder.closing.get("exported")
+    if model.effective["clustering"] != "PowerIteration":
+        farthest = exported["farthest"] if exported else _farthest(read_clusters(folder))
+        return CentroidGroups(pca, centroids, farthest)
+    if exported:
+        kept = load_file(folder.verified("groups.safetensors"))
+        rows, labels = kept["rows"].float(), kept["labels"]
+    else:
+        table = read_clusters(folder)
+        rows = whitened_rows(folder)[table.cluster >= 0]
+        labels = torch.from_numpy(table.cluster[table.cluster >= 0])
+    rows, labels = rows.to(centroids.device), labels.to(centroids.device)
+    return NeighbourGroups(pca, rows, labels, _typical_distance(rows, labels))
+
+
+def for_others(folder: RunFolder, groups: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
+    """What others need to tell groups without the run: tensors, and the distance of `STRANGE`.
+
+    Args:
+        folder: The run.
+        groups: What its groups.safetensors holds.
+    """
     table = read_clusters(folder)
-    finite = table.cluster >= 0
+    known = table.cluster >= 0
     if folder.settings["effective"]["clustering"] != "PowerIteration":
-        own = table.distance[finite]
-        return CentroidGroups(pca, centroids, float(np.quantile(own, STRANGE)))
-    rows = whitened_rows(folder)[finite].to(centroids.device)
-    labels = torch.from_numpy(table.cluster[finite]).to(rows.device)
-    return NeighbourGroups(pca, rows, labels, _typical_distance(rows))
+        return groups, _farthest(table)
+    rows = whitened_rows(folder)[known]
+    labels = torch.from_numpy(table.cluster[known])
+    return {**groups, "rows": rows.half(), "labels": labels}, _typical_distance(rows, labels)
+
+
+def _moved(pca: PCA, device: torch.device) -> PCA:
+    return PCA(pca.mean.to(device), pca.projection.to(device))
+
+
+def _farthest(table: ClusterTable) -> float:
+    return float(np.quantile(table.distance[table.cluster >= 0], STRANGE))
 
 
 class ClusterTable(NamedTuple):
@@ -124,14 +159,15 @@ def whitened_rows(folder: RunFolder) -> Tensor:
     return torch.from_numpy(rows.astype(np.float32))
 
 
-def _typical_distance(rows: Tensor) -> float:
-    """What `STRANGE` of the images have to their nearest other one; of many, some are measured."""
-    some = rows[:: max(1, len(rows) // _MEASURED)]
-    if len(rows) < 2:
-        return 0.0
-    # The nearest of all is the image itself, or a copy of it.
-    apart = nearest(some, rows, 2).distance[:, 1].sqrt()
-    return float(np.quantile(apart.cpu().numpy(), STRANGE))
+def _typical_distance(rows: Tensor, labels: Tensor) -> float:
+    """What `STRANGE` of the images have to the nearest other one of their group.
+
+    Of many images some are measured; one that is alone in its group says nothing.
+    """
+    some = torch.arange(0, len(rows), max(1, len(rows) // _MEASURED), device=rows.device)
+    own = own_and_other(rows[some], labels[some], rows, labels, some).own
+    known = own[own.isfinite()].cpu().numpy()
+    return float(np.quantile(known, STRANGE)) if len(known) else 0.0
 
 
 def _read_parquet(path: Path) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.images.folder import encoded
 from deepcluster.images.list_file import COLUMNS
 from deepcluster.runtime.errors import DataError, UsageError
@@ -41,7 +42,7 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     Args:
         path: The file.
         names: Every image's path, as the run has it.
-        place: Where the images are, for paths that are given whole.
+        place: What the run was made of, for paths that are given whole.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -55,14 +56,14 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
         raise DataError(
             f"{path} must have the columns path and label; it has {columns or 'no rows'}"
         )
-    known = {name: number for number, name in enumerate(names)}
+    known = KnownPaths(names, place)
     labels: dict[int, str] = {}
     unknown: list[str] = []
     for row in rows:
         given, label = (row[where] or "").strip(), (row["label"] or "").strip()
         if not given or not label:
             continue
-        number = _number(given, known, place)
+        number = known.number(given)
         if number is None:
             unknown.append(given)
         elif labels.setdefault(number, label) != label:
@@ -70,7 +71,7 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     if unknown:
         raise DataError(
             f"{path}: {len(unknown):,} of {len(rows):,} paths are no images of the run, such as "
-            f"{encoded(unknown[0])}; write them as in clusters.parquet"
+            f"{encoded(unknown[0])}; write them as in clusters.parquet, or name the files"
         )
     counts = Counter(labels.values())
     if len(counts) < 2:
@@ -157,15 +158,3 @@ def _by(
         order[:, -1] - order[:, -2],
         accuracy,
     )
-
-
-def _number(given: str, known: dict[str, int], place: Path) -> int | None:
-    """The image that a path means: as the run has it, or the file itself."""
-    for name in (given, encoded(given)):
-        if name in known:
-            return known[name]
-    try:
-        inside = Path(given).resolve().relative_to(place.resolve())
-    except (ValueError, OSError):
-        return None
-    return known.get(encoded(inside.as_posix()))

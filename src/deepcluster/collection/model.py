@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ class Model:
         self.effective = effective
         self.device = device
         self.folder = folder
+        self._groups = groups
         self.pca = (
             PCA(groups["pca.mean"].to(device), groups["pca.projection"].to(device))
             if "pca.mean" in groups
@@ -74,10 +76,30 @@ class Model:
         where = "" if self.folder is None else f", run={str(self.folder.path)!r}"
         return f"Model({arch}, {front}, {self.preprocessing.size} px{where})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For copies and pickles of estimators: on the CPU, so that any machine can take it up."""
+        network = deepcopy(self.network).cpu()
+        return _revived, (
+            network,
+            self.preprocessing,
+            dict(self.effective),
+            {name: tensor.cpu() for name, tensor in self._groups.items()},
+            self.device.type,
+            self.folder,
+        )
+
     @property
     def layers(self) -> list[str]:
         """The layers that can be asked for."""
-        return list(self.network.layers)
+        return [*self.network.layers, *self._other_names]
+
+    @property
+    def _other_names(self) -> dict[str, str]:
+        """Of the paper's networks, what other networks call pooled: the last maps, averaged."""
+        names = list(self.network.layers)
+        if "pooled" in names:
+            return {}
+        return {"pooled": [name for name in names if name.startswith("conv")][-1]}
 
     def embed(
         self,
@@ -96,7 +118,8 @@ class Model:
         Args:
             images: A path (folder, one file, list file, shards, store), a list of paths, an array
                 N x H x W or N x H x W x C of uint8, a picture, or a dataset.
-            layer: By name (see `layers`); maps are averaged. Without one, what is clustered.
+            layer: By name (see `layers`); maps are averaged, and pooled is the last of them.
+                Without one, what is clustered.
             whiten: Whether to apply the run's PCA.
             normalize: Whether to scale each row to unit length.
             batch: How many images at a time; the features do not depend on it.
@@ -127,6 +150,7 @@ class Model:
 
     def activations(self, crops: Tensor, layer: str | None = None) -> Tensor:
         """What a layer says to each of the crops, n x d; without one, the feature."""
+        layer = None if layer is None else self._other_names.get(layer, layer)
         count = len(crops)
         if count < _LEAST:
             crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
@@ -142,7 +166,8 @@ class Model:
         """Raise, in one sentence, where this network cannot give what is wanted."""
         if wanted.layer is not None and wanted.layer not in self.layers:
             raise UsageError(f"no layer {wanted.layer!r}; there are {', '.join(self.layers)}")
-        clustered = self.layers[-1] if self.clustered == "top" else self.clustered
+        last = list(self.network.layers)[-1]
+        clustered = last if self.clustered == "top" else self.clustered
         if wanted.whiten and wanted.layer not in (None, clustered):
             raise UsageError(
                 f"--whiten: the run's PCA is of {clustered}, not of {wanted.layer}; leave out one "
@@ -193,6 +218,19 @@ def load(run: str | Path, device: str = "auto") -> Model:
     return Model(network, Preprocessing.of(effective), effective, groups, here, folder)
 
 
+def _revived(
+    network: Network,
+    preprocessing: Preprocessing,
+    effective: dict[str, Any],
+    groups: dict[str, Tensor],
+    kind: str,
+    folder: RunFolder | None,
+) -> Model:
+    """The model on the kind of device that it was on, where this machine has one."""
+    device = torch.device(kind if kind != "cuda" or torch.cuda.is_available() else "cpu")
+    return Model(network, preprocessing, effective, groups, device, folder)
+
+
 def _built(folder: RunFolder, effective: dict[str, Any]) -> Network:
     try:
         return build_network(
@@ -203,10 +241,10 @@ def _built(folder: RunFolder, effective: dict[str, Any]) -> Network:
             width=effective["network.width"],
             generator=torch.Generator().manual_seed(0),  # all weights are replaced
         )
-    except KeyError as error:
+    except (KeyError, TypeError, ValueError, UsageError) as error:
         raise ResumeError(
-            f"{folder.path} was written by deepcluster {folder.settings.get('version')}, whose "
-            f"settings have no {error}; use that version, or train again"
+            f"{folder.path}/settings.json names no network that there is ({error}); put the run's "
+            "own file back"
         ) from error
 
 

@@ -95,9 +95,7 @@ class ImageTable:
         begun = time.monotonic()
         self.flush()
         place = RunFolder(self.out.parent)
-        unusable = [
-            (row["path"], row["reason"]) for row in self._rows() if row["reason"] is not None
-        ]
+        unusable = self._unusable()
         if unusable:
             write_csv(_beside(self.out, "unusable"), ["path", "reason"], unusable)
         match self.out.suffix.lower():
@@ -109,12 +107,25 @@ class ImageTable:
             case ".csv":
                 place.write(self.out.name, self._write_rows_and_vectors)
         self.bytes = self.out.stat().st_size
+        self._clear_up()
+        self.seconds += time.monotonic() - begun
+        return unusable
+
+    def discarded(self) -> list[tuple[str, str]]:
+        """Clear up without a table; gives the files that could not be used, with the reason."""
+        self.flush()
+        unusable = self._unusable()
+        self._clear_up()
+        return unusable
+
+    def _clear_up(self) -> None:
         self._vectors.close()
         self._progress.close()
         shutil.rmtree(self.partial)
         self._held.close()
-        self.seconds += time.monotonic() - begun
-        return unusable
+
+    def _unusable(self) -> list[tuple[str, str]]:
+        return [(row["path"], row["reason"]) for row in self._rows() if row["reason"] is not None]
 
     def _take_up(self, mark: Callable[[int], list[Any]], total: int) -> int:
         """Count what is whole and of the same files; gives the length of its progress."""

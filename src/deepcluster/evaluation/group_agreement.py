@@ -14,7 +14,7 @@ from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import LabelledImages
 from deepcluster.evaluation.rows import read_layer, unit_rows
 from deepcluster.images.index import Index
-from deepcluster.runtime.errors import DataError, ResumeError, UsageError
+from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
 
@@ -54,29 +54,34 @@ class GroupAgreement:
 
 def own_agreement(folder: RunFolder) -> GroupAgreement:
     """Of the run's groups with the folders of its own images."""
-    classes = Index.load(folder.index).labels
+    classes = Index.load(folder.verified("index.parquet")).labels
     if classes is None:
         raise DataError(
             f"the images of {folder.path} have no labels: they do not lie in one folder per class; "
             "give labelled images by --data"
         )
-    try:
-        # Not read_table: its threads, beside torch's, can abort the process when it ends.
-        table = pq.ParquetFile(folder.path / "clusters.parquet").read(use_threads=False)
-        groups = table["cluster"].to_numpy().astype(np.int64)
-    except (OSError, ValueError, KeyError) as error:
-        raise ResumeError(
-            f"{folder.path}/clusters.parquet cannot be read ({error}); a supervised run has none"
-        ) from error
+    # Not read_table: its threads, beside torch's, can abort the process when it ends.
+    table = pq.ParquetFile(folder.verified("clusters.parquet")).read(use_threads=False)
+    groups = table["cluster"].to_numpy().astype(np.int64)
     return GroupAgreement.of(groups, classes)
+
+
+def refuse_without_groups(subject: Evaluated) -> None:
+    """Raise where there is nothing to compare with classes."""
+    if subject.pca is None or subject.centroids is None:
+        raise UsageError(
+            "agreement: this network was imported and has no groups to compare with classes; knn, "
+            "linear and mlp can judge it"
+        )
 
 
 def predicted_agreement(
     subject: Evaluated, labelled: LabelledImages, bench: Bench
 ) -> GroupAgreement:
     """Of the groups that the run's PCA and centroids give to other images."""
-    if subject.pca is None or subject.centroids is None:
-        raise UsageError("this network has no groups to compare with classes; give a run that has")
+    refuse_without_groups(subject)
+    assert subject.pca is not None
+    assert subject.centroids is not None
     read = read_layer(subject.network, None)
     rows = unit_rows(subject.network, read, labelled.images, subject.pca, bench, "looking")
     groups = bench.world.gather(assign(rows, subject.centroids)[0].cpu())

@@ -56,6 +56,7 @@ def trained_run(name: str) -> RunFolder:
             f"same deepcluster train continues it; for the network untrained, evaluate random "
             f"--like {found}"
         )
+    folder.verify_settings()
     return folder
 
 
@@ -63,6 +64,7 @@ def begun_run(name: str, flag: str) -> RunFolder:
     """The run of this path or name, finished or not, of which only the settings matter."""
     for place in (Path(name), _RUNS / name):
         if (place / "settings.json").is_file():
+            _ = RunFolder(place).settings  # whole, and not of a newer version
             return RunFolder(place)
     raise UsageError(f"{flag} {name}: there is no such run")
 

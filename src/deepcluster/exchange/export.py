@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
 from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.torchvision_names import torchvision_names
+from deepcluster.exchange.whole_graph import WholeGraph
 from deepcluster.images.crops import DEVIATION, MEAN
 from deepcluster.networks import VGG16, Backbone, Network
 from deepcluster.networks.backbone import torchvision_arguments
 from deepcluster.runtime.errors import NumericsError, UsageError
-from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.run_folder import RunFolder, settings_hash
 
 _SAME = 1e-3  # of the largest number: beyond this, two programs do not compute the same
 
@@ -89,63 +92,34 @@ def torchvision_model(name: str, input_size: int) -> nn.Module:
         )
 
 
-class WithPreprocessing(nn.Module):
-    """B x d features of whole pictures of one size, B x H x W x 3, uint8: all is inside.
+Embedded = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+"""What `embed` gives for a picture (H x W x 3)."""
 
-    The cut is written as two matrix products, so that a graph of it holds for any H and W: the
-    same triangle filter as Pillow's, which rounds once more on the way.
+
+def to_onnx(
+    folder: RunFolder,
+    graph: WholeGraph,
+    out: Path,
+    pictures: Sequence[NDArray[np.uint8]],
+    embedded: Embedded,
+) -> str:
+    """One ONNX file: uint8 pictures of any size in, features out.
+
+    Held against the same graph in torch, and against what `embed` says of some pictures.
     """
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, network: Network, size: int) -> None:
-        super().__init__()
-        self.trunk, self.size = network.trunk, size
-        self.short = round(size * 256 / 224)
-        self.register_buffer("mean", 255 * torch.tensor(MEAN).view(-1, 1, 1), persistent=False)
-        self.register_buffer(
-            "deviation", 255 * torch.tensor(DEVIATION).view(-1, 1, 1), persistent=False
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """One feature vector an image."""
-        pixels = images.permute(0, 3, 1, 2).float()
-        down, across = pixels[0, 0, :, 0] * 0 + 1, pixels[0, 0, 0, :] * 0 + 1
-        least = torch.minimum(down.sum(), across.sum())
-        cut = self._weights(down, least) @ (pixels @ self._weights(across, least).T)
-        cut = torch.floor(cut + 0.5)
-        return self.trunk((cut - self.mean) / self.deviation)
-
-    def _weights(self, ones: Tensor, least: Tensor) -> Tensor:
-        """(size, H): how much each row of pixels counts for each row of the cut."""
-        height = ones.sum()
-        new = torch.floor(self.short * height / least)
-        scale = height / new
-        start = torch.round((new - self.size) / 2) * scale
-        centres = start + (torch.arange(self.size, device=ones.device) + 0.5) * scale
-        places = torch.cumsum(ones, 0) - 0.5
-        reach = torch.clamp(scale, min=1.0)
-        weights = torch.relu(1 - (places[None] - centres[:, None]).abs() / reach)
-        return weights / weights.sum(dim=1, keepdim=True)
-
-
-def to_onnx(folder: RunFolder, network: Network, out: Path) -> str:
-    """One ONNX file: uint8 pictures of any size in, features out; checked against torch."""
     refuse_without("onnx", "onnx", "onnxscript", "onnxruntime")
     import onnx
     import onnxruntime
 
-    size = folder.settings["effective"]["network.input_size"]
-    module = WithPreprocessing(network.eval(), size).eval()
+    size = graph.size
     randomness = np.random.default_rng(0)
-    pixels = randomness.integers(0, 256, (5, 2 * size + 31, 3 * size, 3), dtype=np.uint8)
+    noise = randomness.integers(0, 256, (5, 2 * size + 31, 3 * size, 3), dtype=np.uint8)
     aside = out.with_name(f".{out.name}.writing")
     aside.parent.mkdir(parents=True, exist_ok=True)
     try:
         torch.onnx.export(
-            module,
-            (torch.from_numpy(pixels[:2]),),
+            graph.eval(),
+            (torch.from_numpy(noise[:2]),),
             str(aside),
             input_names=["images"],
             output_names=["features"],
@@ -159,66 +133,113 @@ def to_onnx(folder: RunFolder, network: Network, out: Path) -> str:
             model.metadata_props.append(onnx.StringStringEntryProto(key=key, value=value))
         onnx.save(model, aside)
         session = onnxruntime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
-        worst = largest = 0.0
-        with torch.no_grad():
-            for some in (pixels, pixels[:1, :, : size + 5], pixels[:2, : size // 2]):
-                ours = module(torch.from_numpy(some)).numpy()
-                (theirs,) = session.run(None, {"images": some})
-                worst = max(worst, float(np.abs(ours - theirs).max()))
-                largest = max(largest, float(np.abs(ours).max()))
-        if not worst <= _SAME * largest:
+
+        def computed(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+            return session.run(None, {"images": images})[0]
+
+        def in_torch(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+            with torch.no_grad():
+                return graph(torch.from_numpy(images)).numpy()
+
+        some = (noise, noise[:1, :, : size + 5], noise[:2, : size // 2])
+        apart, largest = _differences([(computed(one), in_torch(one)) for one in some])
+        if not apart <= _SAME * largest:
             raise NumericsError(
-                f"the ONNX file differs from torch by {worst:.2g} where the largest number is "
+                f"the ONNX file differs from torch by {apart:.2g} where the largest number is "
                 f"{largest:.2g}; it was not kept; please report it with the versions of both"
             )
+        said = [f"largest difference from torch {apart:.2g} (largest number {largest:.2g})"]
+        if pictures:
+            pairs = [(computed(one[None])[0], embedded(one)) for one in pictures]
+            apart, largest = _differences(pairs)
+            said.append(f"from embed on {len(pairs)} pictures {apart:.2g} (of {largest:.2g})")
+        width = computed(noise[:1]).shape[1]
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
+    return f"pictures (uint8, N x H x W x 3) to features (N x {width}) in {out}; " + ", ".join(said)
+
+
+def _differences(
+    pairs: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]],
+) -> tuple[float, float]:
+    """The largest difference within a pair, and the largest number of any."""
     return (
-        f"pictures (uint8, N x H x W x 3) to features (N x {network.width}) in {out}; largest "
-        f"difference from torch {worst:.2g} (largest number {largest:.2g})"
+        max(float(np.abs(one - other).max()) for one, other in pairs),
+        max(float(np.abs(other).max()) for _, other in pairs),
     )
 
 
-def to_huggingface(folder: RunFolder, out: Path) -> str:
-    """A folder for the Hugging Face hub: weights, configuration, model card; no upload."""
-    settings = folder.settings
+def to_huggingface(
+    folder: RunFolder, out: Path, groups: dict[str, Tensor] | None, farthest: float | None
+) -> str:
+    """A folder for the Hugging Face hub, which embed and predict take as a run; no upload.
+
+    Args:
+        folder: The run.
+        out: The folder to be made.
+        groups: What `predict` needs, if the run has groups.
+        farthest: The distance beyond which an image is in none of them.
+    """
+    settings, closing = folder.settings, folder.closing
     place = RunFolder(out)
-    front = [
-        "---",
-        "library_name: deepcluster",
-        "pipeline_tag: image-feature-extraction",
-        "tags:",
-        "- deepcluster",
-        "- self-supervised-learning",
-        "- image-feature-extraction",
-        "---",
-        "",
-    ]
-    card = model_card(folder, folder.closing)
-    use = [
-        "",
-        "## Use",
-        "",
-        "```python",
-        "import deepcluster",
-        "",
-        'model = deepcluster.load(".")   # this folder',
-        'vectors = model.embed("photos/")',
-        "```",
-        "",
-    ]
+    contents = {"model.safetensors": folder.verified("model.safetensors").read_bytes()}
+    if groups is not None:
+        about = {"settings": json.dumps(settings["effective"])}
+        contents["groups.safetensors"] = tensors_as_bytes(groups, metadata=about)
+    for name, content in contents.items():
+        place.write(name, content)
+    closing = {
+        **closing,
+        "exported": {"farthest": farthest},
+        "sha256": place.hashes(),
+        "settings_sha256": settings_hash(settings),
+    }
     place.write("settings.json", json.dumps(_without_places(settings), indent=2) + "\n")
-    # Byte for byte: closing.json vouches for them by hash.
-    for name in ("model.safetensors", "groups.safetensors", "closing.json"):
-        if (folder.path / name).exists():
-            place.write(name, (folder.path / name).read_bytes())
     config = {"model_type": "deepcluster", "settings": settings["effective"]}
     place.write("config.json", json.dumps(config, indent=2) + "\n")
-    about = json.dumps(preprocessing(settings["effective"]), indent=2)
-    place.write("preprocessor_config.json", about + "\n")
-    place.write("README.md", "\n".join(front) + card + "\n".join(use))
-    return f"weights, groups, configuration and model card in {out}; nothing was uploaded"
+    about_pixels = json.dumps(preprocessing(settings["effective"]), indent=2)
+    place.write("preprocessor_config.json", about_pixels + "\n")
+    card = model_card(folder, closing)
+    place.write("README.md", "\n".join(_HUB) + card + "\n".join(_use(groups)))
+    place.write("closing.json", json.dumps(closing, indent=2) + "\n")
+    can = "embed takes" if groups is None else "embed and predict take"
+    return f"{can} the folder {out} as a run; its README.md is the card; nothing was uploaded"
+
+
+_HUB = [
+    "---",
+    "library_name: deepcluster",
+    "pipeline_tag: image-feature-extraction",
+    "tags:",
+    "- deepcluster",
+    "- self-supervised-learning",
+    "- image-feature-extraction",
+    "---",
+    "",
+]
+
+
+def _use(groups: dict[str, Tensor] | None) -> list[str]:
+    """How the folder is used, and what it is not enough for."""
+    code = [
+        "import deepcluster",
+        "",
+        'model = deepcluster.load(".")  # this folder',
+        'vectors = model.embed("photos/")',
+    ]
+    if groups is not None:
+        code.append('groups = deepcluster.DeepCluster.load(".").predict("photos/")')
+    told = (
+        "There are no groups: the network was imported."
+        if groups is None
+        else "The features of the training images are here, since the groups have no other centre "
+        "than these; their paths are not."
+        if "rows" in groups
+        else "Of the training images nothing is here but the groups' centroids."
+    )
+    needs = "`similar`, `duplicates`, `outliers`, `label` and the page need the run itself."
+    return ["", "## Use", "", "```python", *code, "```", "", f"{told} {needs}", ""]
 
 
 def refuse_without(extra: str, *packages: str) -> None:

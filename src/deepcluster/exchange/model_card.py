@@ -93,7 +93,11 @@ def _data(folder: RunFolder, settings: dict[str, Any], closing: dict[str, Any]) 
         f"- {closing['images']:,} images; SHA-256 of their paths and contents `{settings['data']}`",
         f"- {left:,} files left out"
         + "".join(f"; {count:,} {reason}" for reason, count in reasons.most_common()),
-        "- every file with its verdict is in `index.parquet`",
+        *(
+            ["- which files they are is not told here"]
+            if closing.get("exported")
+            else ["- every file with its verdict is in `index.parquet`"]
+        ),
     ]
 
 

@@ -8,7 +8,9 @@ unpickler reads them, which builds tensors and plain containers and refuses ever
 from __future__ import annotations
 
 import pickle
+import pickletools
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,19 +89,50 @@ def read_released(path: Path) -> Released:
 def safely_unpickled(path: Path) -> Any:
     """What a file of torch holds, if it is tensors and plain containers; nothing is executed."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of pickles that it then refuses
+            return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except pickle.UnpicklingError as error:
-        wanted = re.search(r"GLOBAL ([\w.]+)|function (\S+)", str(error))
-        if wanted is None:
-            raise DataError(f"{path} cannot be read safely: {_first(error)}") from error
+        if wanted := _wanted(path, error):
+            raise DataError(
+                f"{path} is a pickle that wants to run {wanted}, which weights have no need of; it "
+                "was refused and nothing was executed; do not trust this file, or ask its author "
+                "for the weights alone (a state dict, or a .safetensors file)"
+            ) from error
         raise DataError(
-            f"{path} wants to use {wanted[1] or wanted[2]}, which weights have no need of; it was "
-            "refused and nothing was executed; do not trust this file"
+            f"{path} is no file of weights: a pickle of another kind, or a damaged one; nothing "
+            "was executed; name a checkpoint that torch has saved, or a .safetensors file"
         ) from error
     except Exception as error:  # a damaged file fails in many ways
         raise DataError(f"{path} is no checkpoint, or a damaged one ({_first(error)})") from error
+
+
+def _wanted(path: Path, error: pickle.UnpicklingError) -> str | None:
+    """What a pickle names that the restricted unpickler refuses; the file is only looked through.
+
+    Torch says it of its own files. Of other pickles the first name that is no container's tells.
+    """
+    said = re.search(r"GLOBAL ([\w.]+)|function (\S+)", str(error))
+    if said:
+        return said[1] or said[2]
+    texts: list[str] = []
+    try:
+        with path.open("rb") as file:
+            for code, value, _ in pickletools.genops(file):
+                name = ""
+                if code.name == "GLOBAL":
+                    name = str(value).replace(" ", ".")
+                elif code.name == "STACK_GLOBAL":
+                    name = ".".join(texts[-2:])
+                elif isinstance(value, str):
+                    texts.append(value)
+                if name and not name.startswith(("collections.", "torch.")):
+                    return name
+    except ValueError:  # not a pickle from here on
+        pass
+    return None
 
 
 _SOBEL = ("sobel.0.weight", "sobel.0.bias", "sobel.1.weight", "sobel.1.bias")

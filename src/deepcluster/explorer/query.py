@@ -73,4 +73,4 @@ class Query:
 
     @cached_property
     def _groups(self) -> CentroidGroups | NeighbourGroups:
-        return groups_of(self._folder, self._model.pca, self._model.centroids)
+        return groups_of(self._model)

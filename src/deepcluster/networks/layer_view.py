@@ -32,14 +32,19 @@ class LayerView(nn.Module):
         """One vector an image."""
         activation = self.network.activations(images, [self.layer])[self.layer]
         if activation.ndim == 4:
-            side = max(1, math.isqrt(MOST // activation.shape[1]))
-            down, across = (min(side, extent) for extent in activation.shape[2:])
-            activation = F.adaptive_avg_pool2d(activation, (down, across))
+            activation = grid_averaged(activation)
         elif activation.ndim != 2:
             raise UsageError(
                 f"--network.clustered {self.layer}: this layer gives no maps; choose another"
             )
         return activation.flatten(1)
+
+
+def grid_averaged(maps: Tensor) -> Tensor:
+    """B x C x h x w: maps averaged over squares, as many as make at most `MOST` numbers."""
+    side = max(1, math.isqrt(MOST // maps.shape[1]))
+    down, across = (min(side, extent) for extent in maps.shape[2:])
+    return F.adaptive_avg_pool2d(maps, (down, across))
 
 
 def looked_at(network: Network, layer: str) -> nn.Module:

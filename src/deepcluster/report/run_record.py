@@ -145,6 +145,9 @@ def _grouped(
             table["cluster"].to_numpy().astype(np.int64),
             table["distance"].to_numpy().astype(np.float32),
         )
+    closing = _json(folder.path / "closing.json") or {}
+    if index is None and (closing.get("imported") or closing.get("exported")):
+        folder.verified("index.parquet")  # such a run has none, and that is said
     if folder.finished:
         missing.append("clusters.parquet cannot be read: groups are those of the last epoch.")
     if index is None:

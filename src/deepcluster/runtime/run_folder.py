@@ -92,6 +92,11 @@ class RunFolder:
             raise ResumeError(
                 f"{self.path}/settings.json is not that of a run; choose another folder"
             )
+        if not isinstance(settings["effective"], dict):
+            raise ResumeError(
+                f"{self.path}/settings.json is damaged: its settings (effective) are no table; put "
+                "the run's own file back"
+            )
         if not isinstance(settings["format"], int) or settings["format"] < 1:
             raise ResumeError(
                 f"{self.path}/settings.json has the format {settings['format']!r}, which no "
@@ -102,6 +107,8 @@ class RunFolder:
                 f"{self.path} was written by deepcluster {settings.get('version')}, which is newer "
                 "than this one; upgrade with pip install --upgrade deepcluster"
             )
+        wrote = settings.get("version")
+        settings["effective"] = _Effective(settings["effective"], self.path, wrote)
         return settings
 
     @property
@@ -129,9 +136,15 @@ class RunFolder:
 
     def verified(self, name: str) -> Path:
         """Where one of the results is; raises if it is not what the closing pass left."""
-        expected = self.closing["sha256"].get(name)
+        closing = self.closing
+        expected = closing["sha256"].get(name)
+        if expected is None and (kind := _without_images(closing)):
+            raise UsageError(f"{self.path} has no {name}: {kind}")
         if expected is None:
-            raise ResumeError(f"{self.path} has no {name}: its network was imported, not trained")
+            raise ResumeError(
+                f"{self.path}/closing.json is damaged: it says nothing of {name}; delete it and "
+                "give the train command again, which makes the closing pass again"
+            )
         try:
             found = sha256(self.path / name)
         except OSError as error:
@@ -145,6 +158,16 @@ class RunFolder:
                 f"{expected[:12]}... of closing.json; {_REMEDY}"
             )
         return self.path / name
+
+    def verify_settings(self) -> None:
+        """Raise where the settings are not those that the closing pass has seen."""
+        # Where the images are may change; what an earlier version closed has no such hash.
+        settings, expected = self.settings, self.closing.get("settings_sha256")
+        if expected is not None and settings_hash(settings) != expected:
+            raise ResumeError(
+                f"{self.path}/settings.json is damaged or was changed: its settings are not those "
+                "that closing.json vouches for; put the run's own file back"
+            )
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Write the settings of a new run; its folder may not yet exist."""
@@ -218,7 +241,7 @@ class RunFolder:
                 lock.seek(0)
                 raise ResumeError(
                     f"{self.path} is in use by process {lock.read().strip() or '?'}; "
-                    "wait for it, or choose another --out"
+                    "wait for it, or write to another place"
                 ) from None
             lock.truncate(0)
             lock.write(str(os.getpid()))
@@ -233,14 +256,44 @@ def finished_run(path: Path) -> RunFolder:
         raise UsageError(f"{path}: no such run")
     if not folder.exists:
         raise UsageError(f"{path} is no run: it has no settings.json; name the folder of a run")
-    _ = folder.settings, folder.closing  # whole, and not of a newer version
+    folder.verify_settings()
     return folder
+
+
+def settings_hash(settings: dict[str, Any]) -> str:
+    """The SHA-256 of what a run's results follow from: its settings and its data."""
+    told = json.dumps([settings["effective"], settings["data"]], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Effective(dict[str, Any]):
+    """Settings by dotted name; one that is not there is asked for in vain, and that is said."""
+
+    def __init__(self, settings: dict[str, Any], path: Path, version: Any) -> None:
+        super().__init__(settings)
+        self._path, self._version = path, version
+
+    def __missing__(self, name: str) -> Any:
+        raise ResumeError(
+            f"{self._path}/settings.json has no {name}: it is damaged, or deepcluster "
+            f"{self._version} that wrote it had no such setting; put the run's own file back, use "
+            "that version, or train again"
+        )
+
+
+def _without_images(closing: dict[str, Any]) -> str | None:
+    """Why a run lacks what others have of their images; None where it should have it."""
+    if closing.get("imported"):
+        return "its network was imported, and comes without images and groups"
+    if closing.get("exported"):
+        return "it was exported, and comes without images; the run that it came from has them"
+    return None
 
 
 def _save_array(path: Path, array: NDArray[Any]) -> None:
@@ -271,10 +324,10 @@ def _storage_sentence(path: Path, error: OSError) -> str:
         place = next(parent for parent in (path, *path.parents) if parent.exists())
         free = shutil.disk_usage(place).free
         return (
-            f"no space left to write {path} ({free / 1e6:,.0f} MB free); make room, or choose "
-            "another --out; what was saved before is whole, and the same command continues"
+            f"no space left to write {path} ({free / 1e6:,.0f} MB free); make room, or write to "
+            "another place; what was saved before is whole, and the same command continues"
         )
-    return f"cannot write {path}: {error.strerror}; choose another --out"
+    return f"cannot write {path}: {error.strerror}; write to another place"
 
 
 def numbered(parent: Path, name: str) -> list[Path]:
@@ -313,6 +366,12 @@ def refuse_foreign(path: Path, flag: str = "--out") -> None:
                 f"{flag} {path} already holds {strangers[0]!r}, which is not ours; "
                 f"choose another {flag}, nothing was written"
             )
+    folder = RunFolder(path)
+    if folder.exists and folder.finished and (kind := _without_images(folder.closing)):
+        raise UsageError(
+            f"{flag} {path}: {kind}; no training can go on there; choose another {flag}, and begin "
+            f"with its weights by --init {path}"
+        )
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(place, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to {place}; choose another {flag}")

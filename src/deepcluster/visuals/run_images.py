@@ -29,6 +29,8 @@ class RunImages:
     def of(folder: RunFolder, size: int) -> RunImages:
         """From the run's store, from the store it was trained on, or from the files."""
         place = Path(folder.settings["images"])
+        if folder.finished:
+            folder.verified("index.parquet")  # an imported network has none, and that is said
         index = Index.load(folder.index)
         if is_store(folder.store):
             images: Images = StoredImages(Store(folder.store), size)

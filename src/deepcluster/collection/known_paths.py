@@ -1,0 +1,42 @@
+"""Which image of a run a path means: as the run has it, or the file itself."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from deepcluster.images.folder import decoded, encoded
+from deepcluster.images.list_file import SUFFIXES
+
+
+class KnownPaths:
+    """The paths of a run's images, to be found again however they are written.
+
+    Args:
+        names: Every image's path, as the run has it.
+        place: What the run was made of: a folder, or a list of paths.
+    """
+
+    def __init__(self, names: list[str], place: Path) -> None:
+        self._numbers = {name: number for number, name in enumerate(names)}
+        listed = place.suffix.lower() in SUFFIXES and not place.is_dir()
+        self._root = (place.parent if listed else place).resolve()
+
+    def number(self, given: str) -> int | None:
+        """The image that is meant; None where it is none of the run."""
+        for name in (given, encoded(given)):
+            if name in self._numbers:
+                return self._numbers[name]
+        for whole in (os.path.normpath(Path(given).absolute()), str(Path(given).resolve())):
+            if whole in self._files:
+                return self._files[whole]
+        return None
+
+    @cached_property
+    def _files(self) -> dict[str, int]:
+        """The images by the whole path of their file; one that is given whole keeps its own."""
+        return {
+            os.path.normpath(self._root / decoded(name)): number
+            for name, number in self._numbers.items()
+        }
