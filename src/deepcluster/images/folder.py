@@ -52,6 +52,21 @@ class Found(NamedTuple):
     """Why it is no usable image, where that is known without opening it."""
 
 
+class Extent(NamedTuple):
+    """Bytes on the disk: a whole file, or a part of one."""
+
+    file: str
+    first: int = 0
+    size: int = -1
+    """-1: to the end of the file."""
+
+    def read(self) -> bytes:
+        """The bytes; raises OSError."""
+        with Path(self.file).open("rb") as file:
+            file.seek(self.first)
+            return file.read(self.size)
+
+
 class _File(NamedTuple):
     path: str
     """Relative to the root."""
