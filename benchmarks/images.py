@@ -242,7 +242,7 @@ def batches_on_gpu(folder: Path, scratch: Path) -> list[str]:
     theirs = two_thousand_eighteen(folder, CORES)
     which = np.random.default_rng(0).integers(0, len(store), 40_000)
     parts = [np.arange(first, first + 256) for first in range(0, 39_936, 256)]
-    for live in ("device", "host"):
+    for live in ("device", "pinned", "host"):
         images = _WithoutFiles(store, 224, live)
         delivered(images.drawn(parts[:4], which, 0, 0, 4))
         mine = rate(lambda images=images: delivered(images.drawn(parts, which, 0, 0, 4)))
