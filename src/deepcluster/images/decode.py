@@ -22,7 +22,7 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
 from deepcluster.images import quick_jpeg
 from deepcluster.images.folder import starts_like_an_image
@@ -31,8 +31,16 @@ from deepcluster.images.source import Source
 MAX_PIXELS = 80_000_000
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
+
+def _avif() -> tuple[str, ...]:
+    """The format, where this Pillow was built with it, as its wheels are since 11.3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an older one warns that it knows no such feature
+        return ("AVIF",) if features.check("avif") else ()
+
+
 # No others: some of Pillow's formats run programs (EPS), or are documents rather than images.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_avif())
 _ORIENTATION = 0x0112  # the tag's number in EXIF 2.3, section 4.6.4
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
