@@ -27,6 +27,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.images.decode import unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
 from deepcluster.images.kept import Pixels
@@ -168,7 +169,7 @@ class _Member:
                     f"{self.process.wait()}; see above for why"
                 )
             self._ready = True
-        asked = [_Asked(one, *_content(source, one)) for one in files]
+        asked = [_asked(source, one) for one in files]
         text = json.dumps([(one.found, one.extent, len(one.data)) for one in asked]).encode()
         to.write(_LENGTHS.pack(len(text), 0) + text)
         for one in asked:
@@ -226,12 +227,15 @@ class _Asked(NamedTuple):
     """What is nowhere on the disk."""
 
 
-def _content(source: Source, found: Found) -> tuple[Extent | None, bytes]:
+def _asked(source: Source, found: Found) -> _Asked:
     extent = None if found.reason is not None else source.extent(found.path)
     if extent is not None or found.reason is not None:
-        return extent, b""
-    with source.open(found.path) as file:
-        return None, file.read()
+        return _Asked(found, extent, b"")
+    try:
+        with source.open(found.path) as file:
+            return _Asked(found, None, file.read())
+    except OSError as error:
+        return _Asked(found._replace(reason=unreadable(error)), None, b"")
 
 
 def _opened(extent: Extent | None, data: bytes, _path: str) -> BinaryIO:
