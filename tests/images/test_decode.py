@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from deepcluster.images.decode import Unusable, decode, read
+from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, read
 
 Picture = Callable[..., Image.Image]
 AVIF = pytest.param(
@@ -152,8 +152,22 @@ def test_of_an_animation_the_first_frame(tmp_path: Path, kind: str) -> None:
     frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "lime", "blue")]
     frames[0].save(tmp_path / f"a.{kind}", save_all=True, append_images=frames[1:])
     image = read(tmp_path / f"a.{kind}")
+    frames[0].save(tmp_path / f"one.{kind}")
+    for name, is_said in (("a", True), ("one", False)):
+        with (tmp_path / f"{name}.{kind}").open("rb") as file:
+            assert decode(file)[1].endswith(FIRST_FRAME) == is_said
     small = image.resize((4, 2), box=(1.5, 1.5, 9.5, 5.5))  # the file is closed by now
     assert np.abs(pixels(small) - [255, 0, 0]).max() <= 8
+
+
+def test_damage_behind_the_first_frame_costs_nothing(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "lime")]
+    frames[0].save(tmp_path / "one.gif")
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    first = (tmp_path / "one.gif").read_bytes()
+    assert np.array_equal(pixels(read(tmp_path / "a.gif")), pixels(read(tmp_path / "one.gif")))
+    (tmp_path / "a.gif").write_bytes(first[:-1] + b"\x2c" + b"\xff" * 9)
+    assert np.array_equal(pixels(read(tmp_path / "a.gif")), pixels(read(tmp_path / "one.gif")))
 
 
 def png_header(width: int, height: int) -> bytes:

@@ -29,6 +29,8 @@ from deepcluster.images.folder import starts_like_an_image
 from deepcluster.images.source import Source
 
 MAX_PIXELS = 80_000_000
+FIRST_FRAME = " (first of several frames)"
+"""Stands behind the mode of an animation, or of a file of several pages."""
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
 
@@ -121,8 +123,18 @@ def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
     image.load()
     mode = image.mode
     rgb = _rgb(_upright(image))
+    if _has_frames(image):
+        mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
     return rgb, mode
+
+
+def _has_frames(image: Image.Image) -> bool:
+    """Whether there are more than the first, which is already taken: a GIF looks for the next."""
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except Exception:  # the rest may be damaged in as many ways as the first
+        return False
 
 
 def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
