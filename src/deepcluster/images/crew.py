@@ -44,7 +44,7 @@ SECONDS = 60
 MEMORY = 4 * 2**30
 """Bytes, for one file."""
 
-_TOGETHER = 32
+_TOGETHER = 16
 """Files that a process is told of at once: telling it of one costs this process as much."""
 
 _PIPE = 1 << 20  # bytes, so that few switches are needed for the pixels of many files
