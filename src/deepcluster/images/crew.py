@@ -47,7 +47,6 @@ MEMORY = 4 * 2**30
 _TOGETHER = 16
 """Files that a process is told of at once: telling it of one costs this process as much."""
 
-_PIPE = 1 << 20  # bytes, so that few switches are needed for the pixels of many files
 _LENGTHS = Struct(">QQ")
 _SERVE = "from deepcluster.images.crew import serve; serve()"
 _READY = b"\x06"
@@ -147,7 +146,6 @@ class _Member:
                 [sys.executable, "-c", _SERVE, json.dumps(manner)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pipesize=_PIPE,
                 env=os.environ | one | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 process_group=0,  # Ctrl-C is for this process, which then ends the others
             )
