@@ -22,7 +22,7 @@ from functools import partial
 from itertools import chain
 from queue import LifoQueue
 from struct import Struct
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,52 +77,76 @@ def judging(
             yield results
         return
     # One more than decode at a time: while it waits for its next files another one computes.
-    crew = Crew(source, wanted, max(1, workers) + 1)
+    crew = Crew(wanted, max(1, workers) + 1)
+    judge_all = partial(crew.judge, source)
     together = min(_TOGETHER, 1 + len(found) // (4 * crew.size))
     parts = (found[first : first + together] for first in range(0, len(found), together))
     try:
-        with contextlib.closing(in_order(crew.judge, parts, crew.size, 2 * crew.size)) as results:
+        with contextlib.closing(in_order(judge_all, parts, crew.size, 2 * crew.size)) as results:
             yield chain.from_iterable(results)
     finally:
         crew.close()
 
 
+class _Readable(Protocol):
+    """What of a source is asked here."""
+
+    def open(self, path: str) -> BinaryIO: ...
+
+    def extent(self, path: str) -> Extent | None: ...
+
+
+class _Content(NamedTuple):
+    """One file that is in memory."""
+
+    data: bytes
+
+    def open(self, path: str) -> BinaryIO:
+        return io.BytesIO(self.data)
+
+    def extent(self, path: str) -> None:
+        return None
+
+
 class Crew:
     """The processes. Threads may ask at once, one for each."""
 
-    def __init__(self, source: Source, wanted: Wanted | None, size: int) -> None:
+    def __init__(self, wanted: Wanted | None, size: int) -> None:
         self.size = size
-        self._source = source
         self._wanted = wanted
         self._idle: LifoQueue[_Member] = LifoQueue()
         for _ in range(size):
             self._idle.put(_Member(wanted))
 
-    def judge(self, files: Sequence[Found]) -> list[Judged]:
+    def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """What becomes of files, whatever becomes of the process that decodes them."""
         member = self._idle.get()
         try:
-            return member.judge(self._source, files)
+            return member.judge(source, files)
         except (BrokenPipeError, EOFError):
             member.ended()
             member = _Member(self._wanted)
         finally:
             self._idle.put(member)
-        return [self._judge_alone(one) for one in files]
+        return [self._judge_alone(source, one) for one in files]
 
-    def _judge_alone(self, found: Found) -> Judged:
+    def examine(self, data: bytes) -> Judged:
+        """The same of one file's content, which has no name."""
+        return self._judge_alone(_Content(data), Found("", len(data), 0))
+
+    def _judge_alone(self, source: _Readable, found: Found) -> Judged:
         """The same of one file, among those with which a process has ended."""
         for attempt in range(2):
             member = self._idle.get()
             try:
-                return member.judge(self._source, [found])[0]
+                return member.judge(source, [found])[0]
             except (BrokenPipeError, EOFError):
                 ended = member.ended()
                 member = _Member(self._wanted)
                 # Somebody may have ended it, so that one more is asked before the file is blamed.
                 if attempt or ended == -signal.SIGVTALRM:
                     why = partial(_blamed, _why(ended))
-                    return judged(self._source.open, why, found)
+                    return judged(source.open, why, found)
             finally:
                 self._idle.put(member)
         raise AssertionError("the second attempt returns")
@@ -155,7 +179,7 @@ class _Member:
             ) from error
         self._ready = False
 
-    def judge(self, source: Source, files: Sequence[Found]) -> list[Judged]:
+    def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """Send and receive; raises BrokenPipeError or EOFError where the process has ended."""
         to, answers = self.process.stdin, self.process.stdout
         assert to is not None
@@ -225,7 +249,7 @@ class _Asked(NamedTuple):
     """What is nowhere on the disk."""
 
 
-def _asked(source: Source, found: Found) -> _Asked:
+def _asked(source: _Readable, found: Found) -> _Asked:
     extent = None if found.reason is not None else source.extent(found.path)
     if extent is not None or found.reason is not None:
         return _Asked(found, extent, b"")
