@@ -234,6 +234,8 @@ def _home(images: StoredImages) -> str:
     """Where the pixels live, in words."""
     if isinstance(images, DeviceImages) and images.live == "device":
         return "live on the GPU"
+    if isinstance(images, DeviceImages) and images.live == "pinned":
+        return "live in pinned memory"
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     place = "memory" if images.store.contents.bytes < free / 2 else "disk, read ahead"
     if isinstance(images, DeviceImages):

@@ -16,6 +16,8 @@ def paper_alexnet() -> Run:
     """The paper's main run: AlexNet with Sobel, k-means with k = 10,000, 500 epochs.
 
     `deepcluster train imagenet/train --preset paper-alexnet` (12 days on a P100 in the paper).
+    Images are read from a grey store with a short side of 256 pixels, of which the smallest crops
+    are softer than of the files; `--pixels.keep files` decodes these at every look.
     """
     return Run()
 
@@ -31,7 +33,7 @@ def paper_pic() -> Run:
 
 
 def paper_rgb() -> Run:
-    """The paper's run on colours, without Sobel."""
+    """The paper's run on colours, without Sobel; the store is as large and in colours."""
     return Run(network=Architecture(front="rgb"))
 
 

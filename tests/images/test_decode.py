@@ -10,11 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
-from deepcluster.images.decode import Unusable, decode, read
+from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, read
 
 Picture = Callable[..., Image.Image]
+AVIF = pytest.param(
+    "avif",
+    marks=pytest.mark.skipif(
+        "avif" not in features.modules or not features.check("avif"),
+        reason="needs a Pillow that reads AVIF",
+    ),
+)
 
 
 def reason(path: Path) -> str:
@@ -28,13 +35,14 @@ def pixels(image: Image.Image) -> np.ndarray:
     return np.asarray(image).astype(int)
 
 
-@pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff", "webp", "gif", "jpg"])
+@pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff", "webp", "gif", "jpg", AVIF])
 def test_every_format_gives_its_pixels(tmp_path: Path, picture: Picture, kind: str) -> None:
     original = picture()
-    options = {"webp": {"lossless": True}, "jpg": {"quality": 95}}.get(kind, {})
+    lossy = {"quality": 95}
+    options = {"webp": {"lossless": True}, "jpg": lossy, "avif": lossy}.get(kind, {})
     original.save(tmp_path / f"a.{kind}", **options)
-    # A GIF has 256 colours, a JPEG loses a little; the others lose nothing.
-    allowed = {"gif": 12, "jpg": 2}.get(kind, 0)
+    # A GIF has 256 colours, JPEG and AVIF lose a little; the others lose nothing.
+    allowed = {"gif": 12, "jpg": 2, "avif": 2}.get(kind, 0)
     assert np.abs(pixels(read(tmp_path / f"a.{kind}")) - pixels(original)).mean() <= allowed
 
 
@@ -107,7 +115,7 @@ def test_floats_are_stretched_whatever_they_hold(tmp_path: Path) -> None:
     assert reason(tmp_path / "nan.tif") == "no pixel is a number"
 
 
-@pytest.mark.parametrize("kind", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize("kind", ["jpg", "png", "tif", "webp", AVIF])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_applied(tmp_path: Path, kind: str, orientation: int) -> None:
     upright = Image.new("RGB", (32, 16), "white")
@@ -139,13 +147,27 @@ def test_broken_exif_is_ignored(tmp_path: Path, picture: Picture, exif: bytes) -
     assert read(tmp_path / "a.jpg").size == (96, 64)
 
 
-@pytest.mark.parametrize("kind", ["gif", "webp", "png", "tif"])
+@pytest.mark.parametrize("kind", ["gif", "webp", "png", "tif", AVIF])
 def test_of_an_animation_the_first_frame(tmp_path: Path, kind: str) -> None:
     frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "lime", "blue")]
     frames[0].save(tmp_path / f"a.{kind}", save_all=True, append_images=frames[1:])
     image = read(tmp_path / f"a.{kind}")
+    frames[0].save(tmp_path / f"one.{kind}")
+    for name, is_said in (("a", True), ("one", False)):
+        with (tmp_path / f"{name}.{kind}").open("rb") as file:
+            assert decode(file)[1].endswith(FIRST_FRAME) == is_said
     small = image.resize((4, 2), box=(1.5, 1.5, 9.5, 5.5))  # the file is closed by now
     assert np.abs(pixels(small) - [255, 0, 0]).max() <= 8
+
+
+def test_damage_behind_the_first_frame_costs_nothing(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "lime")]
+    frames[0].save(tmp_path / "one.gif")
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    first = (tmp_path / "one.gif").read_bytes()
+    assert np.array_equal(pixels(read(tmp_path / "a.gif")), pixels(read(tmp_path / "one.gif")))
+    (tmp_path / "a.gif").write_bytes(first[:-1] + b"\x2c" + b"\xff" * 9)
+    assert np.array_equal(pixels(read(tmp_path / "a.gif")), pixels(read(tmp_path / "one.gif")))
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -165,7 +187,9 @@ def test_too_many_pixels_are_refused_from_the_header(tmp_path: Path) -> None:
     assert reason(tmp_path / "large.png") == "too many pixels (100 MP > 80 MP)"
 
 
-@pytest.mark.parametrize("kind", ["jpg", "progressive.jpg", "png", "webp", "gif", "bmp", "tif"])
+@pytest.mark.parametrize(
+    "kind", ["jpg", "progressive.jpg", "png", "webp", "gif", "bmp", "tif", AVIF]
+)
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.5, 0.9, 0.99])
 def test_truncated_files_are_refused(
     tmp_path: Path, picture: Picture, kind: str, share: float

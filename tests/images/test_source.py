@@ -15,6 +15,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from PIL import Image
 
 from deepcluster.images import crew
 from deepcluster.images.decode import read
+from deepcluster.images.folder import Extent
 from deepcluster.images.index import Index
 from deepcluster.images.list_file import ListFile
 from deepcluster.images.shards import Shards
@@ -167,6 +169,34 @@ def test_processes_give_the_same_verdicts_and_change_nothing(
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
     assert Index.build(place, 2).table.equals(expected.table)
     assert state(place) == before
+
+
+def test_processes_read_parts_of_shards_and_are_sent_what_is_nowhere_on_the_disk(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = Shards(laid_out("shards", corpus, tmp_path / "shards"))
+    expected = Index.build(shards, 2)
+
+    class HalfInMemory(Shards):
+        def extent(self, path: str) -> Extent | None:
+            return None if len(path) % 2 else super().extent(path)
+
+        def open(self, path: str) -> BinaryIO:
+            extent = super().extent(path)
+            if extent is None or path == gone:
+                raise FileNotFoundError(2, "No such member")
+            return io.BytesIO(extent.read())
+
+    gone = next(path for path in expected.paths if len(path) % 2)
+    monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
+    got = Index.build(HalfInMemory(shards.place), 1)
+    assert (gone, "unreadable: no such member") in got.unusable
+    assert [path for path in expected.paths if path != gone] == got.paths
+    assert got.usable["hash"].to_pylist() == [
+        content
+        for path, content in zip(expected.paths, expected.usable["hash"].to_pylist(), strict=True)
+        if path != gone
+    ]
 
 
 def test_the_place_decides_the_layout(tmp_path: Path) -> None:

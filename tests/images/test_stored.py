@@ -5,10 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
+from deepcluster.images import on_device
 from deepcluster.images.crops import PAPER, SHIFTED, TEN, CropRange
 from deepcluster.images.kept import Pixels
 from deepcluster.images.loader import Images
-from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.on_device import DeviceImages, fits_pinned
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
 from deepcluster.images.stored import StoredImages
@@ -50,7 +51,7 @@ def test_a_colour_store_that_shrinks_nothing_gives_the_plain_paths_crops(folder,
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("live", ["device", "host"])
+@pytest.mark.parametrize("live", ["device", "pinned", "host"])
 def test_a_probes_crops_made_on_the_device_are_those_of_the_threads(store, live):
     threads = StoredImages(store, 64)
     device = DeviceImages(store, 64, torch.device("cpu"), live)
@@ -69,7 +70,7 @@ def test_a_probes_crops_made_on_the_device_are_those_of_the_threads(store, live)
         assert not len(draws) or (one.int() - other.int()).abs().max() <= 1
 
 
-@pytest.mark.parametrize("live", ["device", "host"])
+@pytest.mark.parametrize("live", ["device", "pinned", "host"])
 @pytest.mark.parametrize("crops", [PAPER, CropRange(scale=0.6, ratio=2.0)])
 def test_crops_made_on_the_device_are_those_of_the_threads(store, live, crops):
     threads = StoredImages(store, 64, crops)
@@ -90,7 +91,7 @@ def test_crops_made_on_the_device_are_those_of_the_threads(store, live, crops):
             assert (one.int() - other.int()).abs().max() <= 1
 
 
-@pytest.mark.parametrize("live", ["device", "host"])
+@pytest.mark.parametrize("live", ["device", "pinned", "host"])
 def test_a_draws_crop_does_not_depend_on_its_batch(store, live):
     images = DeviceImages(store, 64, torch.device("cpu"), live)
     together = torch.cat([c for c, _ in images.drawn(BATCHES, IMAGE_OF_DRAW, 3, 4, 1)])
@@ -98,6 +99,23 @@ def test_a_draws_crop_does_not_depend_on_its_batch(store, live):
         [c for c, _ in images.drawn([np.array([d]) for d in range(60)], IMAGE_OF_DRAW, 3, 4, 1)]
     )
     assert torch.equal(together, alone)
+
+
+def test_pinned_is_what_fits_twice_into_memory_for_every_process(monkeypatch):
+    monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.get)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert fits_pinned(1 << 20)
+    assert not fits_pinned((1 << 20) + 1)  # torch would take two of these
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert fits_pinned(1 << 19)
+    assert not fits_pinned(1 << 20)
+
+
+def test_where_nothing_can_be_pinned_batches_are(store, monkeypatch):
+    monkeypatch.setattr(on_device, "_pinned", lambda pixels, device: None)
+    images = DeviceImages(store, 64, torch.device("cpu"), "pinned")
+    assert images.live == "host"
+    assert sum(len(batch) for batch in images.seen(range(COUNT), 8, 1)) == COUNT
 
 
 def test_the_range_of_crops_reaches_the_crops(folder, store):
@@ -124,7 +142,7 @@ def test_a_pass_may_begin_in_the_middle(store):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("live", ["device", "host"])
+@pytest.mark.parametrize("live", ["device", "pinned", "host"])
 def test_crops_made_on_a_gpu_are_those_of_the_threads(store, live):
     threads = StoredImages(store, 64)
     device = DeviceImages(store, 64, torch.device("cuda"), live)

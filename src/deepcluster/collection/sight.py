@@ -116,7 +116,7 @@ class FileSight:
                 yield Block([row for row, _ in some], pixels)
 
     def _seen(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
-        row, kept = judged(self.source, partial(examined, self.preprocessing.manner), found)
+        row, kept = judged(self.source.open, partial(examined, self.preprocessing.manner), found)
         return row, None if kept is None else self.preprocessing.cut(kept)
 
 

@@ -1,30 +1,38 @@
-"""Processes that decode files: a file on which a decoder crashes, or never ends, costs itself only.
+"""Processes that judge files: a file on which a decoder crashes, or never ends, costs itself only.
 
 They also leave the interpreter's lock behind, which on many cores is what threads wait for. Each is
-a Python of its own (not a fork, which beside torch's threads and a GPU may hang), is sent the bytes
-of one file at a time and answers with the verdict and the pixels. It ends when its input does, so
-that none is left behind, however this process ends.
+a Python of its own (not a fork, which beside torch's threads and a GPU may hang), is told of some
+files at a time, reads them and answers with the verdicts and the pixels. It ends when its input
+does, so that none is left behind, however this process ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import math
 import os
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from queue import LifoQueue
 from struct import Struct
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deepcluster.images.judging import Examine, Judged, Wanted, content_hash, examined
+from deepcluster.images.decode import unreadable
+from deepcluster.images.folder import Extent, Found
+from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
 from deepcluster.images.kept import Pixels
+from deepcluster.images.source import Source
+from deepcluster.images.threads import in_order
 from deepcluster.runtime.errors import DeepClusterError
 
 PROCESSES_PAY = 5000
@@ -36,33 +44,68 @@ SECONDS = 60
 MEMORY = 4 * 2**30
 """Bytes, for one file."""
 
+_TOGETHER = 16
+"""Files that a process is told of at once: telling it of one costs this process as much."""
+
 _LENGTHS = Struct(">QQ")
 _SERVE = "from deepcluster.images.crew import serve; serve()"
 _READY = b"\x06"
 
 
 @contextlib.contextmanager
-def examining(
-    wanted: Wanted | None, files: int, workers: int, *, apart: bool = False
-) -> Generator[tuple[Examine, int], None, None]:
-    """What examines files, for so many of them, and how many threads may ask it at once.
+def judging(
+    source: Source,
+    found: Sequence[Found],
+    wanted: Wanted | None,
+    workers: int,
+    *,
+    apart: bool = False,
+) -> Generator[Iterator[Judged], None, None]:
+    """What becomes of the files, in their order, read and decoded ahead.
 
     Args:
+        source: Where the files are.
+        found: Which of them.
         wanted: How pixels are to be kept, if they are.
-        files: How many there are.
         workers: How many are to be decoded at a time.
         apart: Take processes for a few files too, because an earlier attempt came to an end that
             a decoder may have caused.
     """
-    if not apart and files < PROCESSES_PAY:
-        yield partial(examined, wanted), max(1, workers)
+    if not apart and len(found) < PROCESSES_PAY:
+        judge = partial(judged, source.open, partial(examined, wanted))
+        with contextlib.closing(in_order(judge, found, workers)) as results:
+            yield results
         return
-    # One more than decode at a time: while it waits for its next file another one computes.
+    # One more than decode at a time: while it waits for its next files another one computes.
     crew = Crew(wanted, max(1, workers) + 1)
+    judge_all = partial(crew.judge, source)
+    together = min(_TOGETHER, 1 + len(found) // (4 * crew.size))
+    parts = (found[first : first + together] for first in range(0, len(found), together))
     try:
-        yield crew.examine, crew.size
+        with contextlib.closing(in_order(judge_all, parts, crew.size, 2 * crew.size)) as results:
+            yield chain.from_iterable(results)
     finally:
         crew.close()
+
+
+class _Readable(Protocol):
+    """What of a source is asked here."""
+
+    def open(self, path: str) -> BinaryIO: ...
+
+    def extent(self, path: str) -> Extent | None: ...
+
+
+class _Content(NamedTuple):
+    """One file that is in memory."""
+
+    data: bytes
+
+    def open(self, path: str) -> BinaryIO:
+        return io.BytesIO(self.data)
+
+    def extent(self, path: str) -> None:
+        return None
 
 
 class Crew:
@@ -75,18 +118,35 @@ class Crew:
         for _ in range(size):
             self._idle.put(_Member(wanted))
 
+    def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
+        """What becomes of files, whatever becomes of the process that decodes them."""
+        member = self._idle.get()
+        try:
+            return member.judge(source, files)
+        except (BrokenPipeError, EOFError):
+            member.ended()
+            member = _Member(self._wanted)
+        finally:
+            self._idle.put(member)
+        return [self._judge_alone(source, one) for one in files]
+
     def examine(self, data: bytes) -> Judged:
-        """What the content of a file decides, whatever becomes of the process that decodes it."""
+        """The same of one file's content, which has no name."""
+        return self._judge_alone(_Content(data), Found("", len(data), 0))
+
+    def _judge_alone(self, source: _Readable, found: Found) -> Judged:
+        """The same of one file, among those with which a process has ended."""
         for attempt in range(2):
             member = self._idle.get()
             try:
-                return member.examine(data)
+                return member.judge(source, [found])[0]
             except (BrokenPipeError, EOFError):
                 ended = member.ended()
                 member = _Member(self._wanted)
                 # Somebody may have ended it, so that one more is asked before the file is blamed.
                 if attempt or ended == -signal.SIGVTALRM:
-                    return Judged({"hash": content_hash(data), "reason": _why(ended)}, None)
+                    why = partial(_blamed, _why(ended))
+                    return judged(source.open, why, found)
             finally:
                 self._idle.put(member)
         raise AssertionError("the second attempt returns")
@@ -119,7 +179,7 @@ class _Member:
             ) from error
         self._ready = False
 
-    def examine(self, data: bytes) -> Judged:
+    def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """Send and receive; raises BrokenPipeError or EOFError where the process has ended."""
         to, answers = self.process.stdin, self.process.stdout
         assert to is not None
@@ -131,15 +191,16 @@ class _Member:
                     f"{self.process.wait()}; see above for why"
                 )
             self._ready = True
-        to.write(_LENGTHS.pack(len(data), 0))
-        to.write(data)
+        asked = [_asked(source, one) for one in files]
+        text = json.dumps([(one.found, one.extent, len(one.data)) for one in asked]).encode()
+        to.write(_LENGTHS.pack(len(text), 0) + text)
+        for one in asked:
+            to.write(one.data)
         to.flush()
-        text, size = _LENGTHS.unpack(_exactly(answers, _LENGTHS.size))
-        about: dict[str, Any] = json.loads(_exactly(answers, text))
-        shape = about.pop("shape")
-        if shape is None:
-            return Judged(about, None)
-        return Judged(about, np.frombuffer(_exactly(answers, size), np.uint8).reshape(shape))
+        told, size = _LENGTHS.unpack(_exactly(answers, _LENGTHS.size))
+        rows: list[dict[str, Any]] = json.loads(_exactly(answers, told))
+        pixels = np.frombuffer(_exactly(answers, size), np.uint8)
+        return list(_parts(rows, pixels))
 
     def ended(self) -> int:
         """Wait for its end; gives the exit code, negative for a signal."""
@@ -166,16 +227,67 @@ def serve() -> None:
     os.dup2(silence, 1)
     os.dup2(silence, 2)  # libraries write of every damaged file; the verdict says it once
     while len(lengths := requests.read(_LENGTHS.size)) == _LENGTHS.size:
-        data = _exactly(requests, _LENGTHS.unpack(lengths)[0])
-        # The signal ends the process, in the middle of a decoder too.
-        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-        about, pixels = examined(wanted, data, quick=True)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        text = json.dumps(about | {"shape": None if pixels is None else pixels.shape}).encode()
-        answers.write(_LENGTHS.pack(len(text), 0 if pixels is None else pixels.nbytes) + text)
-        if pixels is not None:
-            answers.write(pixels.data)
+        rows, pictures = [], []
+        for found, extent, size in json.loads(_exactly(requests, _LENGTHS.unpack(lengths)[0])):
+            data = _exactly(requests, size)
+            opened = partial(_opened, None if extent is None else Extent(*extent), data)
+            row, pixels = judged(opened, partial(_examined_in_time, wanted), Found(*found))
+            rows.append(row | {"shape": None if pixels is None else pixels.shape})
+            if pixels is not None:
+                pictures.append(pixels)
+        text = json.dumps(rows).encode()
+        answers.write(_LENGTHS.pack(len(text), sum(one.nbytes for one in pictures)) + text)
+        for one in pictures:
+            answers.write(one.data)
         answers.flush()
+
+
+class _Asked(NamedTuple):
+    found: Found
+    extent: Extent | None
+    data: bytes
+    """What is nowhere on the disk."""
+
+
+def _asked(source: _Readable, found: Found) -> _Asked:
+    extent = None if found.reason is not None else source.extent(found.path)
+    if extent is not None or found.reason is not None:
+        return _Asked(found, extent, b"")
+    try:
+        with source.open(found.path) as file:
+            return _Asked(found, None, file.read())
+    except OSError as error:
+        return _Asked(found._replace(reason=unreadable(error)), None, b"")
+
+
+def _opened(extent: Extent | None, data: bytes, _path: str) -> BinaryIO:
+    return io.BytesIO(data if extent is None else extent.read())
+
+
+def _examined_in_time(wanted: Wanted | None, data: bytes) -> Judged:
+    # The signal ends the process, in the middle of a decoder too.
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        return examined(wanted, data, quick=True)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _parts(rows: list[dict[str, Any]], pixels: NDArray[np.uint8]) -> Iterator[Judged]:
+    """Each row with its own of the pixels."""
+    first = 0
+    for row in rows:
+        shape = row.pop("shape")
+        if shape is None:
+            yield Judged(row, None)
+        else:
+            last = first + math.prod(shape)
+            yield Judged(row, pixels[first:last].reshape(shape))
+            first = last
+
+
+def _blamed(reason: str, data: bytes) -> Judged:
+    return Judged({"hash": content_hash(data), "reason": reason}, None)
 
 
 def _limit_memory() -> None:

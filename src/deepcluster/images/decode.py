@@ -22,17 +22,27 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
 from deepcluster.images import quick_jpeg
 from deepcluster.images.folder import starts_like_an_image
 from deepcluster.images.source import Source
 
 MAX_PIXELS = 80_000_000
+FIRST_FRAME = " (first of several frames)"
+"""Stands behind the mode of an animation, or of a file of several pages."""
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
+
+def _avif() -> tuple[str, ...]:
+    """The format, where this Pillow was built with it, as its wheels are since 11.3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an older one warns that it knows no such feature
+        return ("AVIF",) if features.check("avif") else ()
+
+
 # No others: some of Pillow's formats run programs (EPS), or are documents rather than images.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_avif())
 _ORIENTATION = 0x0112  # the tag's number in EXIF 2.3, section 4.6.4
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -113,8 +123,18 @@ def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
     image.load()
     mode = image.mode
     rgb = _rgb(_upright(image))
+    if _has_frames(image):
+        mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
     return rgb, mode
+
+
+def _has_frames(image: Image.Image) -> bool:
+    """Whether there are more than the first, which is already taken: a GIF looks for the next."""
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except Exception:  # the rest may be damaged in as many ways as the first
+        return False
 
 
 def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:

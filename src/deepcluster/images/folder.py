@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from deepcluster.runtime.errors import DataError, UsageError
 
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm")
+EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "avif")
 
 # Pictures that are not read: some would run programs, others need libraries that are not here.
 _ADVICE = {
-    **dict.fromkeys(("heic", "heif", "avif", "jxl"), "convert it to JPEG"),
+    **dict.fromkeys(("heic", "heif", "jxl"), "convert it to JPEG"),
     **dict.fromkeys(("jp2", "j2k", "psd", "exr", "hdr"), "convert it to PNG"),
     **dict.fromkeys(("svg", "svgz", "eps", "ps", "ai", "pdf"), "export it as PNG"),
     **dict.fromkeys(("dcm", "dicom"), "export it as 16-bit PNG"),
@@ -30,7 +30,7 @@ _ADVICE = {
 
 _MAGIC = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0\0\0\0"
-    rb"|II\*\0|MM\0\*|II\+\0|MM\0\+|P[1-6][ \t\r\n]",
+    rb"|II\*\0|MM\0\*|II\+\0|MM\0\+|P[1-6][ \t\r\n]|.{4}ftypavi[fs]",
     re.DOTALL,
 )
 # Control characters, line separators and undecodable bytes (which Python keeps as surrogates)
@@ -50,6 +50,21 @@ class Found(NamedTuple):
     """Its class, where a folder or a column names one; for looking at results only."""
     reason: str | None = None
     """Why it is no usable image, where that is known without opening it."""
+
+
+class Extent(NamedTuple):
+    """Bytes on the disk: a whole file, or a part of one."""
+
+    file: str
+    first: int = 0
+    size: int = -1
+    """-1: to the end of the file."""
+
+    def read(self) -> bytes:
+        """The bytes; raises OSError."""
+        with Path(self.file).open("rb") as file:
+            file.seek(self.first)
+            return file.read(self.size)
 
 
 class _File(NamedTuple):

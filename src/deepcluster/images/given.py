@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.images.folder import Found
+from deepcluster.images.folder import Extent, Found
 from deepcluster.images.list_file import found_file
 from deepcluster.images.source import Source, is_picture, is_store, source_of
 from deepcluster.images.store import Store
@@ -39,6 +39,10 @@ class Paths:
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
         return Path(path).open("rb")
+
+    def extent(self, path: str) -> Extent:
+        """The file."""
+        return Extent(path)
 
     def other_files(self) -> Counter[str]:
         """None: what is listed is meant."""
@@ -67,6 +71,9 @@ class Pictures:
         as_picture(self.pictures[int(path)]).save(file, "PNG", compress_level=1)
         file.seek(0)
         return file
+
+    def extent(self, path: str) -> None:
+        """Nowhere: the file is made when it is opened."""
 
     def other_files(self) -> Counter[str]:
         """None: what is given is meant."""

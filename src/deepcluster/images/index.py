@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -18,12 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from deepcluster.images.crew import examining
+from deepcluster.images.crew import judging
 from deepcluster.images.folder import decoded
-from deepcluster.images.judging import judged, without_copies
+from deepcluster.images.judging import without_copies
 from deepcluster.images.kept import Copies
 from deepcluster.images.source import Source, source_of
-from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError
 
@@ -83,10 +81,7 @@ class Index:
         found = files.find()
 
         def rows() -> Iterator[dict[str, Any]]:
-            with (
-                examining(None, len(found), workers) as (examine, threads),
-                closing(in_order(partial(judged, files, examine), found, threads)) as verdicts,
-            ):
+            with judging(files, found, None, workers) as verdicts:
                 wanted = verdicts if copies == "keep" else without_copies(verdicts, set())
                 for done, (row, _) in enumerate(wanted, 1):
                     yield row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from deepcluster.images.decode import TOO_LITTLE_MEMORY, Unusable, decode_pixels
 from deepcluster.images.folder import Found, encoded
 from deepcluster.images.kept import Colour, Pixels, kept
 from deepcluster.images.shards import LARGEST
-from deepcluster.images.source import Source
 
 COPY = "a copy of a file before it"
 """The reason against a file that is a usable image, where each content is wanted once."""
@@ -39,8 +38,14 @@ Examine = Callable[[bytes], Judged]
 """The content of a file to the part of its row that the content decides, and its pixels."""
 
 
-def judged(source: Source, examine: Examine, found: Found) -> Judged:
-    """What the index says of a file, and its pixels."""
+def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) -> Judged:
+    """What the index says of a file, and its pixels.
+
+    Args:
+        opened: The bytes of a path; raises OSError.
+        examine: What judges them.
+        found: The file.
+    """
     row: dict[str, Any] = {
         "path": encoded(found.path),
         "size": found.size,
@@ -53,7 +58,7 @@ def judged(source: Source, examine: Examine, found: Found) -> Judged:
     if row["reason"] is not None:
         return Judged(row, None)
     try:
-        with source.open(found.path) as file:
+        with opened(found.path) as file:
             data = file.read()
     except OSError as error:
         return Judged(row | {"reason": unreadable(error)}, None)

@@ -22,8 +22,10 @@ Copies = Literal["keep", "once"]
 # weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
 GREY = tuple(1 / d / sum(1 / e for e in DEVIATION) for d in DEVIATION)
 
-_ONE = 1 << 16
-_WEIGHTS = tuple(np.uint32(round(weight * _ONE)) for weight in GREY)
+# In 65,536ths; the first is for a channel in the lowest byte, the others for one in the second.
+_SHARES = tuple(round(weight * 65_536) for weight in GREY)
+_WEIGHTS = (np.uint32(_SHARES[0] << 8), np.uint32(_SHARES[1]), np.uint32(_SHARES[2]))
+_FIRST, _SECOND, _BYTE, _HALF = (np.uint32(number) for number in (0xFF, 0xFF00, 8, 1 << 23))
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,20 @@ def resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.ui
 
 def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The mean of the channels weighted by `GREY`, rounded."""
-    total = np.full(pixels.shape[:2], _ONE // 2, dtype=np.uint32)
-    for channel, weight in enumerate(_WEIGHTS):
-        total += np.multiply(pixels[..., channel], weight, dtype=np.uint32)
-    total //= np.uint32(_ONE)
-    return total.astype(np.uint8)[..., None]
+    height, width = pixels.shape[:2]
+    last = height * width - 1
+    # A pixel is read as the four bytes that begin with it: one pass where channels would be three.
+    colours = np.empty(last + 1, dtype=np.uint32)
+    colours[:last] = np.ndarray((last,), "<u4", np.ascontiguousarray(pixels), strides=(3,))
+    colours[last] = int.from_bytes(pixels[-1, -1].tobytes(), "little")
+    # Each product is that of one channel times 2 ** 24, and all of them together fit into 32 bits.
+    total = (colours & _FIRST) * _WEIGHTS[0]
+    second = (colours & _SECOND) * _WEIGHTS[1]
+    total += second
+    np.right_shift(colours, _BYTE, out=second)
+    second &= _SECOND
+    second *= _WEIGHTS[2]
+    total += second
+    total += _HALF
+    total >>= np.uint32(24)
+    return total.astype(np.uint8).reshape(height, width, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from deepcluster.images.folder import Found, class_of, encoded, never_read
+from deepcluster.images.folder import Extent, Found, class_of, encoded, never_read
 from deepcluster.runtime.errors import DataError, UsageError
 
 SUFFIXES = (".txt", ".csv", ".parquet")
@@ -34,6 +34,10 @@ class ListFile:
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
         return (self.place.parent / path).open("rb")
+
+    def extent(self, path: str) -> Extent:
+        """The file."""
+        return Extent(str(self.place.parent / path))
 
     def other_files(self) -> Counter[str]:
         """How many lines name a file that the list has named before."""

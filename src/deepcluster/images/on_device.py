@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Literal
@@ -28,16 +29,17 @@ from deepcluster.runtime.seeds import uniforms
 
 _DRAWS = 16_384  # whose boxes are computed and sent in one go
 _MOST_OF_GPU = 0.5  # the rest is for the network and the features
+_MOST_OF_MEMORY = 0.5  # the rest is for the mapped file, the features and everybody else
 _AHEAD = 3  # batches whose pixels are on their way
 
 
 class DeviceImages(StoredImages):
     """The usable images of a store, cropped on a GPU; image i is image i of its index.
 
-    The pixels live on the GPU where they fit. Else batches are gathered in pinned memory by threads
-    and copied from there while the GPU computes. What they are gathered from is the mapped file,
-    which the system keeps in memory as far as there is room, once for all processes of a machine:
-    pinned, each of them would need all of it for itself.
+    The pixels live on the GPU where they fit; else in pinned memory, a copy for each process of a
+    machine, from where the GPU fetches every image of a batch itself. Where there is no room for
+    that, threads gather batches in pinned memory from the mapped file, of which the system keeps
+    in memory what it can.
     """
 
     def __init__(
@@ -45,15 +47,16 @@ class DeviceImages(StoredImages):
         store: Store,
         size: int,
         device: torch.device,
-        live: Literal["auto", "device", "host"] = "auto",
+        live: Literal["auto", "device", "pinned", "host"] = "auto",
         crops: CropRange = PAPER,
     ) -> None:
         super().__init__(store, size, crops)
         self.device = device
         if live == "auto":
-            live = "device" if _fits(store, device) else "host"
-        self.live = live
+            live = _home(store, device)
         self._pixels = _sent(store.pixels, device) if live == "device" else None
+        self._pinned = _pinned(store.pixels, device) if live == "pinned" else None
+        self.live = "host" if live == "pinned" and self._pinned is None else live
 
     def seen(
         self,
@@ -141,6 +144,11 @@ class DeviceImages(StoredImages):
             for crops, part in what:
                 yield resample(self._pixels, crops, self.size, self.channels), part
             return
+        if self._pinned is not None:
+            for some, (crops, part) in zip(ids, what, strict=True):
+                here, starts = self._fetched(self._pinned, some)
+                yield resample(here, crops.starting_at(starts), self.size, self.channels), part
+            return
         with closing(in_order(self._staged, ids, workers, _AHEAD)) as staged:
             for (pixels, starts), (crops, part) in zip(staged, what, strict=True):
                 here = pixels.to(self.device, non_blocking=True)
@@ -150,14 +158,27 @@ class DeviceImages(StoredImages):
     def _staged(self, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The images' bytes one after another where the GPU can fetch them, and their starts."""
         store = self.store
-        lengths = store.widths[ids] * store.heights[ids] * self.channels
-        starts = np.cumsum(lengths) - lengths
+        lengths, starts = self._places(ids)
         pinned = self.device.type == "cuda"
         pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, pin_memory=pinned)
         rows = pixels.numpy()
         for start, length, begin in zip(starts, lengths, store.offsets[ids], strict=True):
             rows[start : start + length] = store.pixels[begin : begin + length]
         return pixels, torch.from_numpy(starts)
+
+    def _fetched(self, pinned: Tensor, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """The images' bytes one after another on the GPU, fetched by it, and their starts."""
+        lengths, starts = self._places(ids)
+        here = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=self.device)
+        sizes = lengths.tolist()
+        for to, begin in zip(here.split(sizes), self.store.offsets[ids].tolist(), strict=True):
+            to.copy_(pinned[begin : begin + len(to)], non_blocking=True)
+        return here, torch.from_numpy(starts).to(self.device, non_blocking=True)
+
+    def _places(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How long each image is, in bytes, and where it begins, one after another."""
+        lengths = self.store.widths[ids] * self.store.heights[ids] * self.channels
+        return lengths, np.cumsum(lengths) - lengths
 
 
 def _gathered(batches: Sequence[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
@@ -174,11 +195,34 @@ def _gathered(batches: Sequence[NDArray[np.int64]], most: int) -> Iterator[list[
         yield together
 
 
-def _fits(store: Store, device: torch.device) -> bool:
-    if device.type != "cuda":
-        return False
+def _home(store: Store, device: torch.device) -> Literal["device", "pinned", "host"]:
+    """Where the pixels are to live."""
+    if device.type != "cuda" or not store.contents.bytes:
+        return "host"
     free, _ = torch.cuda.mem_get_info(device)
-    return store.contents.bytes < _MOST_OF_GPU * free
+    if store.contents.bytes < _MOST_OF_GPU * free:
+        return "device"
+    return "pinned" if fits_pinned(store.contents.bytes) else "host"
+
+
+def fits_pinned(size: int) -> bool:
+    """Whether so many bytes may be pinned, beside what this machine's other processes pin.
+
+    torch takes a power of two.
+    """
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return processes * (1 << (size - 1).bit_length()) < _MOST_OF_MEMORY * free
+
+
+def _pinned(pixels: NDArray[np.uint8], device: torch.device) -> Tensor | None:
+    """All pixels where the GPU can fetch them; None where the system does not allow it."""
+    try:
+        there = torch.empty(len(pixels), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    except RuntimeError:  # a limit of the system's; batches are pinned instead
+        return None
+    there.numpy()[:] = pixels
+    return there
 
 
 def _sent(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:

@@ -11,22 +11,20 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from deepcluster.images.crew import examining
+from deepcluster.images.crew import judging
 from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import Judged, Wanted, judged, without_copies
+from deepcluster.images.judging import Judged, Wanted, without_copies
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.source import Source
 from deepcluster.images.store import MANIFEST, Contents, Store
-from deepcluster.images.threads import in_order
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.runtime.progress_lines import on_disk, whole_lines
@@ -68,10 +66,7 @@ def pack(
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
-            with (
-                examining(wanted, len(left), workers, apart=begun) as (examine, threads),
-                closing(in_order(partial(judged, source, examine), left, threads)) as results,
-            ):
+            with judging(source, left, wanted, workers, apart=begun) as results:
                 files: Iterator[Judged] = results
                 if how.copies == "once":
                     files = without_copies(results, writer.contents())

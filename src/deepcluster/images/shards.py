@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from deepcluster.images.folder import (
     EXTENSIONS,
+    Extent,
     Found,
     class_of,
     encoded,
@@ -46,12 +47,6 @@ class _Shard(NamedTuple):
     """Relative to what the pattern leaves open."""
 
 
-class _Range(NamedTuple):
-    file: str
-    offset: int
-    size: int
-
-
 def is_shards(place: Path) -> bool:
     """Whether the user means tar files by this: their name, or a pattern of names."""
     if _TAR.search(place.name) or _COMPRESSED.search(place.name):
@@ -75,13 +70,15 @@ class Shards:
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one member."""
-        with self._lock:  # many threads ask, one looks
-            part = self._ranges.get(path)
+        part = self.extent(path)
         if part is None:
             raise FileNotFoundError(2, "No such member")
-        with Path(part.file).open("rb") as file:
-            file.seek(part.offset)
-            return io.BytesIO(file.read(part.size))
+        return io.BytesIO(part.read())
+
+    def extent(self, path: str) -> Extent | None:
+        """The part of the shard."""
+        with self._lock:  # many threads ask, one looks
+            return self._extents.get(path)
 
     def other_files(self) -> Counter[str]:
         """How many members are no images, by kind."""
@@ -100,15 +97,15 @@ class Shards:
         raise no_images(str(self.place), others)
 
     @cached_property
-    def _ranges(self) -> dict[str, _Range]:
+    def _extents(self) -> dict[str, Extent]:
         return {found.path: part for found, part in self._scan(Counter()) if part is not None}
 
-    def _scan(self, others: Counter[str]) -> Iterator[tuple[Found, _Range | None]]:
+    def _scan(self, others: Counter[str]) -> Iterator[tuple[Found, Extent | None]]:
         for shard in _named(self.place):
             yield from _images(shard, others)
 
 
-def _images(shard: _Shard, others: Counter[str]) -> Iterator[tuple[Found, _Range | None]]:
+def _images(shard: _Shard, others: Counter[str]) -> Iterator[tuple[Found, Extent | None]]:
     """The images of a shard and where they lie; the range is None where one is not to be read."""
     size = modified = 0
     try:
@@ -131,7 +128,7 @@ def _images(shard: _Shard, others: Counter[str]) -> Iterator[tuple[Found, _Range
                 found = Found(
                     f"{shard.name}/{name}", member.size, modified, class_of(member.name), reason
                 )
-                part = _Range(shard.file, member.offset, member.size)
+                part = Extent(shard.file, member.offset, member.size)
                 yield found, None if reason else part
     except Damaged as damage:
         reason = f"shard damaged or cut: nothing is read from byte {damage.offset} on"

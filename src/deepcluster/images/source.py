@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from deepcluster.images import folder
-from deepcluster.images.folder import Found, find_images
+from deepcluster.images.folder import Extent, Found, find_images
 from deepcluster.images.list_file import SUFFIXES, ListFile
 from deepcluster.images.shards import Shards, is_shards
 from deepcluster.runtime.errors import DataError
@@ -32,6 +32,10 @@ class Source(Protocol):
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one that was found; raises OSError. Threads may call it at once."""
+        ...
+
+    def extent(self, path: str) -> Extent | None:
+        """Where the bytes of one lie, for another process to read; None if nowhere on the disk."""
         ...
 
     def other_files(self) -> Counter[str]:
@@ -56,6 +60,10 @@ class Folder:
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
         return (self.place / path).open("rb")
+
+    def extent(self, path: str) -> Extent:
+        """The file."""
+        return Extent(str(self.place / path))
 
     def other_files(self) -> Counter[str]:
         """How many visible files are of other kinds."""
