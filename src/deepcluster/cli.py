@@ -33,7 +33,7 @@ VERBS = {
     "reproduce": "one table or figure of the paper, paper beside ours",
     "report": "write the page of a run anew: its groups, how it learned, what to do next",
     "explore": "the page of a run in the browser: search by image, name, move and merge groups",
-    "show": "one picture of a run: filters, sizes, curves, clusters, neighbours, top, ascent",
+    "show": "one picture of a run: filters, top, ascent, neighbours, clusters, sizes, purity, map",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
