@@ -26,7 +26,7 @@ VERBS = {
     "duplicates": "images of a run that show the same, in groups; nothing is deleted",
     "outliers": "images of a run that are far from every group",
     "label": "spread a few labels to all images of a run; which to label next",
-    "runs": "list the runs in a folder",
+    "runs": "list the runs in a folder, each with a verdict",
     "diff": "how two runs differ: settings, images, figures, groups",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",

@@ -25,7 +25,8 @@ from deepcluster.images.index import Index
 from deepcluster.loop import Sitting
 from deepcluster.networks import Network, looked_at
 from deepcluster.report import select, write_report
-from deepcluster.runtime.display import Display, duration
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import DeepClusterError
 from deepcluster.visuals.filters import first_kernels, grid
 from deepcluster.visuals.thumbnails import write_thumbnails

@@ -22,7 +22,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
-from deepcluster.runtime.display import duration
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
