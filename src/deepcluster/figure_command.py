@@ -48,6 +48,8 @@ BY_NAME: dict[str, PaperFigure] = {
     for module in (fig3, fig4, fig5, neighbours, sizes, purity, vgg, top100)
 }
 
+_SMOKE_STEPS = 60
+
 File = Annotated[Path | None, shown_as("FILE")]
 Folder = Annotated[Path | None, shown_as("DIR")]
 
@@ -80,8 +82,8 @@ class ReproduceFigure:
     count: Count = None
     """How many filters (fig4: for each layer), or queries."""
 
-    steps: int = Choices().steps
-    """fig4, vgg: steps of gradient ascent."""
+    steps: Count = None
+    """fig4, vgg: steps of gradient ascent (400; of --smoke 60)."""
 
     wordnet: File = None
     """purity: WordNet's is-a list, such as ImageNet's wordnet.is_a.txt."""
@@ -152,10 +154,7 @@ def reproduce_figure(words: list[str]) -> int:
                 Exhibit(title, ViewedRun(folder, display, world.device, asked.images))
                 for title, folder in shown
             ]
-            choices = Choices(
-                **{entry.name: getattr(asked, entry.name) for entry in fields(Choices)}
-            )
-            drawn = figure.draw(exhibits, choices)
+            drawn = figure.draw(exhibits, _choices(asked))
             paths = [folder.path for _, folder in shown]
             command = shlex.join(["deepcluster", "reproduce", *words])
             write_figure(out, figure, drawn, paths, asked.seed, command)
@@ -212,6 +211,12 @@ def _terms(
         workers=asked.workers,
     )
     return replace(terms, recipe=recipe)
+
+
+def _choices(asked: ReproduceFigure) -> Choices:
+    steps = asked.steps or (_SMOKE_STEPS if asked.smoke else Choices().steps)
+    named = {entry.name: getattr(asked, entry.name) for entry in fields(Choices)}
+    return Choices(**{**named, "steps": steps})
 
 
 def _default_name(name: str, asked: ReproduceFigure, given: Sequence[RunFolder]) -> str:

@@ -75,6 +75,11 @@ class ViewedRun:
         """The images that are looked at; image i of the run's own is image i of its tables."""
         size = self.shape.input_size
         if self.elsewhere is None:
+            if "imported" in self.folder.closing:
+                raise UsageError(
+                    f"{self.folder.path} was imported and has no images of its own; give --images "
+                    "IMAGES to look among"
+                )
             return Album.of_run(self.folder, size)
         with self.display.phase("reading the images", 1, {}, "read") as phase:
 
@@ -95,7 +100,7 @@ class ViewedRun:
     @cached_property
     def grouped(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The group of every image, -1 for none, and the distance to its centre."""
-        path = self.folder.path / "clusters.parquet"
+        path = self.folder.verified("clusters.parquet")
         try:
             # Not read_table: its threads, beside torch's, can abort the process when it ends.
             table = pq.ParquetFile(path).read(use_threads=False)
@@ -111,7 +116,7 @@ class ViewedRun:
 
     def features(self) -> NDArray[np.float16]:
         """The whitened features of every image, mapped from the disk."""
-        path = self.folder.path / "features.npy"
+        path = self.folder.verified("features.npy")
         try:
             rows: NDArray[np.float16] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
