@@ -190,7 +190,7 @@ def _terms(
         if not leads:
             raise UsageError("--smoke is for one process")
         terms = smoke_terms(out / "images", (asked.seed,), ten_crops=False)
-        recipe = replace(terms.recipe, epochs=figure.smoke_epochs or terms.recipe.epochs)
+        recipe = figure.smoke(terms.recipe)
     else:
         assert asked.data is not None  # or it would have been refused
         place = asked.data / "train" if (asked.data / "train").is_dir() else asked.data

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.settings import Run
 from deepcluster.studies.outcome import provenance
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Terms
@@ -62,8 +63,8 @@ class PaperFigure:
     """What is trained where no run is given."""
     networks: int = 1
     """How many it can show."""
-    smoke_epochs: int | None = None
-    """Of --smoke, where the usual number would take too long."""
+    smoke: Callable[[Run], Run] = field(default=lambda recipe: recipe)
+    """The recipe of --smoke, where the usual one would take too long."""
 
 
 def write_figure(

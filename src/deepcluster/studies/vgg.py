@@ -47,5 +47,5 @@ FIGURE = PaperFigure(
     "ascent beside its 9 most activated of 1 million images of YFCC100M",
     draw,
     rows,
-    smoke_epochs=1,
+    smoke=lambda recipe: replace(recipe, epochs=1, draw=replace(recipe.draw, reassign=1)),
 )
