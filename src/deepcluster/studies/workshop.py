@@ -142,7 +142,7 @@ class Workshop:
             "data": str(task.data),
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
-        name = f"{_slug(row.name)}-seed{run.seed}-{_slug(task.name)}"
+        name = f"{slug(row.name)}-seed{run.seed}-{slug(task.name)}"
         return self._once(name, wanted, by_the_protocol)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
