@@ -16,6 +16,7 @@ _context.set_forkserver_preload(
     [
         "deepcluster.train_command",
         "deepcluster.reproduce_command",
+        "deepcluster.figure_command",
         "deepcluster.studies.demo",
         "deepcluster.show_command",
     ]

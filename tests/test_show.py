@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import child
@@ -39,6 +40,9 @@ def rows(path: Path) -> list[dict[str, str]]:
         ("neighbours --count 3", ["neighbours.png", "neighbours.csv"]),
         ("top --layer conv2 --filters 1 5", ["top-conv2.png", "top-conv2.csv"]),
         ("ascent --layer conv1 --filters 7 2 --steps 3", ["ascent-conv1.png", "ascent-conv1.csv"]),
+        ("top --layer conv1 --images images/kind1", ["top-conv1.png", "top-conv1.csv"]),
+        ("map --count 25 --seed 3", ["map.png", "map.csv"]),
+        ("purity", ["purity.png", "purity.csv"]),
     ],
 )
 def test_a_picture_and_its_data(place: Path, words: str, files: list[str]):
@@ -71,6 +75,45 @@ def test_contact_sheets_show_central_and_marginal_images(place: Path):
     assert all(row["path"] == table["path"][int(row["id"])] for row in shown)
 
 
+def test_a_map_has_every_chosen_image_once(place: Path):
+    code, output = child.run(["show", "mine", "map", "--out", "all"], place)
+    assert code == 0, output
+    table = child.table(place / "runs/mine/clusters.parquet")
+    shown = rows(place / "all/map.csv")
+    assert [int(row["id"]) for row in shown] == table["id"]
+    assert [row["path"] for row in shown] == table["path"]
+    assert [int(row["cluster"]) for row in shown] == table["cluster"]
+    assert len({(row["column"], row["row"]) for row in shown}) == 40
+    code, output = child.run(["show", "mine", "map", "--out", "some", "--count", "25"], place)
+    assert code == 0, output
+    assert "a random 25 of 40 images" in output
+    some = rows(place / "some/map.csv")
+    assert len({row["id"] for row in some}) == 25
+    code, output = child.run(["show", "mine", "map", "--out", "again", "--count", "25"], place)
+    assert code == 0, output
+    assert (place / "again/map.png").read_bytes() == (place / "some/map.png").read_bytes()
+
+
+def test_purity_by_synsets_above_the_folders(place: Path):
+    chain = [f"n{number}" for number in range(6)]
+    pairs = [*pairwise(chain), ("n5", "up"), ("n5", "down")]
+    pairs += [("up", "kind0"), ("up", "kind1"), ("down", "kind2"), ("down", "kind3")]
+    (place / "is_a.txt").write_text("".join(f"{above} {below}\n" for above, below in pairs))
+    words = "show mine purity --wordnet is_a.txt --out pure"
+    code, output = child.run(words.split(), place)
+    assert code == 0, output
+    table = child.table(place / "runs/mine/clusters.parquet")
+    upward = [path.startswith(("kind0", "kind1")) for path in table["path"]]
+    expected = 0
+    for group in set(table["cluster"]):
+        inside = [up for up, c in zip(upward, table["cluster"], strict=True) if c == group]
+        expected += sum(inside) if sum(inside) * 10 > 7 * len(inside) else 0
+    found = {row["synset"]: row for row in rows(place / "pure/purity.csv")}
+    assert {*found} == {"up", "down"}
+    assert int(found["up"]["in_pure_clusters"]) == expected
+    assert float(found["up"]["share"]) == pytest.approx(expected / 20)
+
+
 def test_neighbours_are_never_the_query_itself(place: Path):
     code, output = child.run(["show", "mine", "neighbours", "--out", "near"], place)
     assert code == 0, output
@@ -90,6 +133,11 @@ def test_neighbours_are_never_the_query_itself(place: Path):
         ("mine ascent --layer conv1 --filters 96", 2, ["--filters 96", "0 to 95"]),
         ("mine clusters --groups 9", 2, ["--groups 9", "0 to 3"]),
         ("mine clusters --count 0", 2, ["--count 0"]),
+        ("mine purity --words is_a.txt", 2, ["--words: give --wordnet"]),
+        ("mine purity --wordnet nowhere.txt", 2, ["--wordnet nowhere.txt: there is no such file"]),
+        ("mine purity --wordnet runs/mine/journal.jsonl", 3, ["is not a parent and a child"]),
+        ("mine map --count 3", 2, ["a map needs at least 4 images; here are 3"]),
+        ("mine top --images nowhere", 2, ["nowhere"]),
         ("mine clusters --colour", 2, ["no such option --colour"]),
     ],
 )

@@ -23,7 +23,8 @@ from deepcluster.images.source import quick_check
 from deepcluster.intake import Intake
 from deepcluster.presets import automatic
 from deepcluster.runtime import interruption
-from deepcluster.runtime.display import Display, duration
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError, UsageError
 from deepcluster.runtime.world import World, best_device
 from deepcluster.settings import Run

@@ -26,14 +26,14 @@ VERBS = {
     "duplicates": "images of a run that show the same, in groups; nothing is deleted",
     "outliers": "images of a run that are far from every group",
     "label": "spread a few labels to all images of a run; which to label next",
-    "runs": "list the runs in a folder",
+    "runs": "list the runs in a folder, each with a verdict",
     "diff": "how two runs differ: settings, images, figures, groups",
     "export": "the network of a run as safetensors, ONNX, for torchvision or the hub",
     "import": "a run from a checkpoint that the paper's authors released, read safely",
     "reproduce": "one table or figure of the paper, paper beside ours",
     "report": "write the page of a run anew: its groups, how it learned, what to do next",
     "explore": "the page of a run in the browser: search by image, name, move and merge groups",
-    "show": "one picture of a run: filters, sizes, curves, clusters, neighbours, top, ascent",
+    "show": "one picture of a run: filters, top, ascent, neighbours, clusters, sizes, purity, map",
     "demo": "see it learn on images that come with the package (no network, no GPU)",
 }
 
@@ -48,12 +48,17 @@ deepcluster VERB --help says more; --debug shows where an error came from.
 """
 
 _REPRODUCE_HELP = """usage: deepcluster reproduce NAME --data DIR [--second DIR]
+       deepcluster reproduce FIGURE --run RUN
        deepcluster reproduce NAME --smoke
 
 One table or figure of the paper: networks are trained and judged one after another, and set beside
 the paper's own figures. The same command goes on where it was stopped.
 
 {studies}
+
+Pictures, of any run (--run RUN), or of a network trained for it:
+
+{figures}
 
 deepcluster reproduce NAME --help shows the flags; docs/studies.md says what each study does.
 """
@@ -246,17 +251,25 @@ def _check_run(words: list[str]) -> None:
 
 
 def _reproduce(words: list[str]) -> int:
-    from deepcluster.studies.catalogue import STUDIES
+    from deepcluster.studies.catalogue import FIGURES, STUDIES
 
+    known = {**STUDIES, **FIGURES}
     if not words or words[0] in ("-h", "--help"):
-        lines = [f"  {name:<10} {what}" for name, what in STUDIES.items()]
-        print(_REPRODUCE_HELP.format(studies="\n".join(lines)))
+        studies, figures = (
+            "\n".join(f"  {name:<10} {what}" for name, what in some.items())
+            for some in (STUDIES, FIGURES)
+        )
+        print(_REPRODUCE_HELP.format(studies=studies, figures=figures))
         return 0
-    if words[0] not in STUDIES:
+    if words[0] not in known:
         if words[0].startswith("-"):
-            raise UsageError(f"which study? deepcluster reproduce NAME: {', '.join(STUDIES)}")
-        hint = _perhaps(words[0], STUDIES) or f"; there are {', '.join(STUDIES)}"
+            raise UsageError(f"which study? deepcluster reproduce NAME: {', '.join(known)}")
+        hint = _perhaps(words[0], known) or f"; there are {', '.join(known)}"
         raise UsageError(f"no such study {words[0]!r}{hint}")
+    if words[0] in FIGURES:
+        from deepcluster.figure_command import reproduce_figure
+
+        return reproduce_figure(words)
     from deepcluster.reproduce_command import reproduce
 
     return reproduce(words)

@@ -39,6 +39,7 @@ def closing_pass(sitting: Sitting) -> Clusters:
     exactly = replace(sitting, run=replace(sitting.run, precision="float32", speed=speed))
     epoch = sitting.course.done
     record: dict[str, Any] = {"seconds": {}}
+    sitting.display.closes()
     features = look(exactly, epoch, record)
     clusters = group(exactly, features, epoch, record)
     # A supervised run's labels are no clustering's.

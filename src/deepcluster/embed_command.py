@@ -18,7 +18,8 @@ from deepcluster.flags import Count, RunPlace, refuse_unknown, shown_as
 from deepcluster.images.given import opened
 from deepcluster.images.source import is_picture, quick_check
 from deepcluster.runtime import interruption
-from deepcluster.runtime.display import Display, duration
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import UsageError
 
 Images = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="IMAGES")]

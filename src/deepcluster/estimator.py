@@ -30,9 +30,9 @@ from deepcluster.clusters import KMeans
 from deepcluster.collection.contact_sheet import Shown, Strip, drawn
 from deepcluster.collection.groups import groups_of, read_clusters, whitened_rows
 from deepcluster.collection.model import load
-from deepcluster.collection.run_images import RunImages
 from deepcluster.collection.sight import refuse_any_unusable, sight_of
 from deepcluster.features import Whitening
+from deepcluster.images.album import Album
 from deepcluster.images.folder import encoded
 from deepcluster.images.given import opened
 from deepcluster.images.kept import Pixels
@@ -276,7 +276,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
 
     def _strips(self) -> list[Strip]:
         folder = RunFolder(self.run_)
-        images, clusters = RunImages(folder), read_clusters(folder)
+        images, clusters = Album.of_run(folder), read_clusters(folder)
         sizes = np.bincount(self.labels_[self.labels_ >= 0])
         strips = []
         for group in np.argsort(-sizes, kind="stable")[:_SHEET_GROUPS].tolist():

@@ -15,7 +15,6 @@ from torch import Tensor
 from deepcluster import flags
 from deepcluster.collection.groups import for_others
 from deepcluster.collection.model import Model, load
-from deepcluster.collection.run_images import RunImages
 from deepcluster.exchange.export import (
     refuse_without,
     to_huggingface,
@@ -25,6 +24,7 @@ from deepcluster.exchange.export import (
 )
 from deepcluster.exchange.whole_graph import WholeGraph
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
+from deepcluster.images.album import Album
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DeepClusterError, UsageError
@@ -96,7 +96,7 @@ def _seen(model: Model) -> tuple[int, Colour, Pixels]:
 def _pictures(folder: RunFolder) -> list[NDArray[np.uint8]]:
     """Some of the run's own pictures, spread over all of them, as far as they are at hand."""
     try:
-        images = RunImages(folder)
+        images = Album.of_run(folder)
         numbers = range(0, len(images), max(1, len(images) // _HELD_AGAINST))
         return [np.asarray(images.original(n).convert("RGB")) for n in numbers[:_HELD_AGAINST]]
     except DeepClusterError:  # imported or exported, or the images are gone

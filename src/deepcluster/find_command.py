@@ -16,9 +16,9 @@ from deepcluster.collection.groups import read_clusters, whitened_rows
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.likeness import ALIKE, duplicates, outliers, similar
 from deepcluster.collection.model import load
-from deepcluster.collection.run_images import RunImages
 from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
+from deepcluster.images.album import Album
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import content_hash
@@ -127,7 +127,7 @@ def similar_verb(words: list[str]) -> int:
             display.say(f"{rank:>4}  {distance:.3f}  group {cluster:<5} {path}")
         _write_table(asked.csv, ["rank", "id", "path", "cluster", "distance"], lines, display)
         if asked.sheet is not None:
-            images = RunImages(folder)
+            images = Album.of_run(folder)
             shown = [
                 Shown(images.original(number), f"{distance:.2f} {path}")
                 for _, number, path, _, distance in lines[:MOST]
@@ -157,7 +157,7 @@ def duplicates_verb(words: list[str]) -> int:
     if not 0 < asked.alike <= 1:
         raise UsageError(f"--alike {asked.alike:g}: give a correlation above 0, up to 1")
     folder = finished_run(asked.run)
-    images = RunImages(folder)
+    images = Album.of_run(folder)
     with interruption.noticed(), Display().shown() as display:
         with display.phase("comparing", len(images), {}, "compare") as phase:
 
@@ -228,7 +228,7 @@ def outliers_verb(words: list[str]) -> int:
         names = ["rank", "id", "path", "cluster", "distance", "farther_than"]
         _write_table(asked.csv, names, lines, display)
         if asked.sheet is not None:
-            images = RunImages(folder)
+            images = Album.of_run(folder)
             shown = [
                 Shown(images.original(number), f"{distance:.2f} {path}")
                 for _, number, path, _, distance, _ in lines[:MOST]

@@ -20,14 +20,16 @@ from deepcluster.clusters import Clusters
 from deepcluster.evaluation.baseline import Sample, compared
 from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.subject import Shape
+from deepcluster.images.album import colours_of
 from deepcluster.images.index import Index
 from deepcluster.loop import Sitting
 from deepcluster.networks import Network, looked_at
 from deepcluster.report import select, write_report
-from deepcluster.runtime.display import Display, duration
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import DeepClusterError
 from deepcluster.visuals.filters import first_kernels, grid
-from deepcluster.visuals.thumbnails import colours_of, write_thumbnails
+from deepcluster.visuals.thumbnails import write_thumbnails
 from deepcluster.visuals.top_images import top_images
 
 _FILTERS = 24  # rows of top images on the page

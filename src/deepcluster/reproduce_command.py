@@ -15,7 +15,6 @@ import torch
 import tyro
 
 from deepcluster import flags
-from deepcluster.clusters import KMeans
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import splits
 from deepcluster.evaluation.linear_probe import LinearProbe
@@ -47,11 +46,11 @@ from deepcluster.studies import (
     variants,
 )
 from deepcluster.studies.catalogue import STUDIES
-from deepcluster.studies.outcome import show, write
+from deepcluster.studies.outcome import refuse_foreign, show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import Row, Study
 from deepcluster.studies.tasks import Task, voc_tasks
-from deepcluster.studies.terms import Data, Grid, Terms
+from deepcluster.studies.terms import Data, Grid, Terms, changed
 from deepcluster.studies.workshop import Workshop
 
 Folder = Annotated[Path | None, shown_as("DIR")]
@@ -169,7 +168,7 @@ def reproduce(words: list[str]) -> int:
         Display(speaks=world.leads).shown() as display,
         ExitStack() as held,
     ):
-        _refuse_foreign(out, name)
+        refuse_foreign(out, name)
         gpu = world.device.type == "cuda"
         bench = Bench(world, _workers(asked), torch.bfloat16 if gpu else None, display)
         if world.leads:
@@ -235,22 +234,13 @@ def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
 
 
 def _changed(recipe: Run, asked: Reproduce) -> Run:
-    """The recipe with what the flags say."""
-    network, clustering = recipe.network, recipe.clustering
-    if asked.input_size is not None:
-        network = replace(network, input_size=asked.input_size)
-    if asked.k is not None:
-        if not isinstance(clustering, KMeans):
-            raise UsageError("--k: power iteration finds the number of groups itself")
-        clustering = replace(clustering, k=asked.k)
-    return replace(
+    return changed(
         recipe,
-        epochs=asked.epochs or recipe.epochs,
-        minutes=recipe.minutes if asked.minutes is None else asked.minutes,
-        network=network,
-        clustering=clustering,
-        # One save is enough where the same command goes on.
-        speed=replace(recipe.speed, workers=asked.workers, checkpoints=1),
+        k=asked.k,
+        input_size=asked.input_size,
+        epochs=asked.epochs,
+        minutes=asked.minutes,
+        workers=asked.workers,
     )
 
 
@@ -303,25 +293,6 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
     ):
         if count is not None and count < 1:
             raise UsageError(f"{flag} {count}: use at least 1")
-
-
-def _refuse_foreign(out: Path, name: str) -> None:
-    """Raise where the folder holds something else than this study."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a folder")
-    note = out / "study.json"
-    if note.is_file():
-        try:
-            there = json.loads(note.read_text()).get("study")
-        except (OSError, ValueError, AttributeError):
-            there = "something that cannot be read"
-        if there != name:
-            raise UsageError(f"--out {out} holds the study {there}; choose another --out")
-    elif out.is_dir() and (others := sorted({p.name for p in out.iterdir()} - {"lock"})):
-        raise UsageError(
-            f"--out {out} already holds {others[0]!r}, which is not ours; choose another --out, "
-            "nothing was written"
-        )
 
 
 def _middle(values: tuple[Number, ...]) -> tuple[Number, ...]:

@@ -13,16 +13,17 @@ from deepcluster import flags
 from deepcluster.flags import RunPlace, refuse_unknown
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DeepClusterError, UsageError
+from deepcluster.runtime.health import health_of
 from deepcluster.runtime.run_folder import RunFolder, finished_run
 
-_HEAD = ("run", "images", "network", "groups", "epochs", "loss", "same as last", "state")
+_HEAD = ("run", "images", "network", "groups", "epochs", "loss", "same as last", "state", "verdict")
 _OF_THE_NETWORK = ("network.", "pixels.")  # settings that an imported run has
 _EXAMPLES = 3  # images named on each side
 
 
 @dataclass(frozen=True)
 class Runs:
-    """List the runs in a folder, oldest first."""
+    """List the runs in a folder, oldest first, each with what its journal says of its health."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Where to look; runs in its sub-folders are found too."""
@@ -96,7 +97,7 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         effective = folder.settings["effective"]
         closing = folder.closing if folder.finished else {}
     except DeepClusterError as error:
-        return (name, "", "", "", "", "", "", str(error))
+        return (name, "", "", "", "", "", "", "damaged", str(error))
     journal = folder.journal()
     last = journal[-1] if journal else {}
     nmi = last.get("nmi_last")
@@ -115,6 +116,7 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         f"{last['loss']:.3f}" if "loss" in last else "",
         f"{nmi:.3f}" if nmi is not None else "",
         state,
+        health_of(journal, closing.get("warnings", [])).verdict if journal else "",
     )
 
 

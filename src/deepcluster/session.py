@@ -118,8 +118,10 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         _begin_with_weights(network, run, display)
     images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
-    with course.kept():
-        if run.labels == "folders":
+    of_labels = run.labels == "folders"
+    phases = ["learn"] if of_labels else ["look", "group", "learn"]
+    with course.kept(), display.following(str(folder.path), run.epochs, folder.journal(), phases):
+        if of_labels:
             follow_labels(sitting)
         else:
             alternate(sitting)

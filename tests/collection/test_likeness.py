@@ -17,7 +17,7 @@ from skimage import data
 
 from deepcluster.cli import main
 from deepcluster.collection.likeness import outliers, signature, similar
-from deepcluster.collection.run_images import RunImages
+from deepcluster.images.album import Album
 from deepcluster.runtime.errors import DataError
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -92,12 +92,12 @@ def test_duplicates_without_the_store_are_read_from_the_files(
     settings = json.loads((run / "settings.json").read_text())
     settings["images"] = str(tmp_path / "moved")
     (run / "settings.json").write_text(json.dumps(settings))
-    images = RunImages(RunFolder(run))
+    images = Album.of_run(RunFolder(run))
     with pytest.raises(DataError, match=r"00\.png: not there, and .*store is not there either"):
         images.small(0)
     settings["images"] = str(photos)
     (run / "settings.json").write_text(json.dumps(settings))
-    assert RunImages(RunFolder(run)).original(3).mode == "RGB"
+    assert Album.of_run(RunFolder(run)).original(3).mode == "RGB"
 
 
 def test_a_signature_is_of_unit_length_or_nothing():

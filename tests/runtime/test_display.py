@@ -7,7 +7,8 @@ import warnings
 import pytest
 from rich.console import Console
 
-from deepcluster.runtime.display import Display, duration
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import DimensionsShrunk, RowsExcluded
 
 
@@ -162,7 +163,11 @@ def test_a_terminal_shows_the_phase_under_way():
     display = Display(console=terminal)
     with display.shown(), display.phase("epoch 1: looking", 10, {}, "look") as phase:
         phase.advance(5)
+        until = time.monotonic() + 10
+        while "5 of 10" not in written.getvalue() and time.monotonic() < until:
+            time.sleep(0.05)
     assert "epoch 1: looking" in written.getvalue()
+    assert "5 of 10" in written.getvalue()
 
 
 def test_a_display_can_be_used_after_a_failure():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepcluster.images.album import colours_of
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
 from deepcluster.images.loader import Images
@@ -17,7 +18,7 @@ from deepcluster.images.packing import pack
 from deepcluster.images.source import source_of
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.visuals.thumbnails import centred_square, colours_of, sheet, write_thumbnails
+from deepcluster.visuals.thumbnails import centred_square, sheet, write_thumbnails
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from deepcluster.clusters import assign, nearest, nearest_others
-from deepcluster.collection.run_images import RunImages
+from deepcluster.images.album import Album
 from deepcluster.images.threads import in_order
 
 ALIKE = 0.93
@@ -82,7 +82,7 @@ def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) 
 
 
 def duplicates(
-    images: RunImages, alike: float = ALIKE, progress: Callable[[int], None] = lambda count: None
+    images: Album, alike: float = ALIKE, progress: Callable[[int], None] = lambda count: None
 ) -> list[Copies]:
     """Groups of images with the same content, then groups of those with nearly the same pixels.
 
@@ -112,7 +112,7 @@ def signature(picture: Image.Image) -> NDArray[np.float32]:
 
 
 def signatures(
-    images: RunImages, numbers: NDArray[np.int64], progress: Callable[[int], None]
+    images: Album, numbers: NDArray[np.int64], progress: Callable[[int], None]
 ) -> NDArray[np.float32]:
     """The signature of each of the images."""
     prints = np.empty((len(numbers), _SIDE * _SIDE), dtype=np.float32)
@@ -124,7 +124,7 @@ def signatures(
     return prints
 
 
-def _signature_of(images: RunImages, number: int) -> NDArray[np.float32]:
+def _signature_of(images: Album, number: int) -> NDArray[np.float32]:
     return signature(images.small(number))
 
 

@@ -13,7 +13,7 @@ from threading import Lock
 
 from PIL import Image
 
-from deepcluster.collection.run_images import RunImages
+from deepcluster.images.album import Album
 from deepcluster.runtime.errors import DeepClusterError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.visuals.thumbnails import small_jpeg
@@ -27,7 +27,7 @@ class Pictures:
 
     def __init__(self, folder: RunFolder) -> None:
         self._thumbnails = folder.path / "thumbnails"
-        self._images = RunImages(folder)
+        self._images = Album.of_run(folder)
         self._lock = Lock()
         self._known: OrderedDict[int, bytes] = OrderedDict()
 

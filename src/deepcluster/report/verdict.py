@@ -5,24 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from deepcluster.report.run_record import RunRecord
-from deepcluster.runtime.display import duration
-
-Level = Literal["good", "watch", "bad"]
-
-_ADVICE = {
-    "head-is-guessing": "the loss stayed at that of guessing: the network is not learning yet",
-    "one-cluster-dominates": "one group holds more than half of the images",
-    "clusters-shrunk": "there were fewer distinct images than groups asked for",
-    "dimensions-shrunk": "the features fill fewer dimensions than asked for (usual for few images)",
-    "rows-excluded": "a few images gave features that are not finite and have no group",
-    "many-singletons": "power iteration left many images alone",
-    "images-enlarged": "some images are smaller than the network's input and were enlarged",
-    "checkpoint-damaged": "a checkpoint was damaged; the one before was used",
-}
-_GRAVE = ("head-is-guessing", "one-cluster-dominates", "many-singletons")
+from deepcluster.runtime.durations import duration
+from deepcluster.runtime.health import WORDS, Level, health_of
 
 _COMPARED = {
     "folders": "The nearest image lies in the same folder",
@@ -75,33 +62,14 @@ class Comparison:
 
 def health(record: RunRecord) -> Health:
     """How the run fared, by its journal."""
-    reasons: list[str] = []
-    level: Level = "good"
     if not record.journal:
         return Health("watch", "No epoch yet", ["No epoch is complete."])
-    last = record.journal[-1]
-    recent = [*(record.closing or {}).get("warnings", []), *last.get("warnings", [])]
-    earlier = [name for entry in record.journal[:-1] for name in entry.get("warnings", [])]
-    for name in dict.fromkeys([*recent, *earlier]):
-        passed = "" if name in recent else " (in earlier epochs, not in the last)"
-        reasons.append(f"{name}: {_ADVICE.get(name, 'see docs/exit-codes.md')}{passed}.")
-        if name in _GRAVE and name in recent:
-            level = "bad"
-        elif name in _GRAVE and level == "good":
-            level = "watch"
-    loss, guessing = last.get("loss"), last.get("ln_k")
-    if isinstance(loss, float) and isinstance(guessing, float) and guessing > 0:
-        if loss < 0.95 * guessing:
-            words = f"The loss, {loss:.2f}, is below that of guessing, {guessing:.2f}."
-        else:
-            words = f"The loss, {loss:.2f}, has hardly left that of guessing, {guessing:.2f}."
-            level = "watch" if level == "good" else level
-        reasons.insert(0, words)
-    if not record.finished:
-        level = "watch" if level == "good" else level
-        reasons.insert(0, "The run is not finished; the same train command continues it.")
-    word = {"good": "Healthy", "watch": "Look closer", "bad": "Needs attention"}[level]
-    return Health(level, word if record.finished else "Not finished", reasons)
+    found = health_of(record.journal, (record.closing or {}).get("warnings", []))
+    if record.finished:
+        return Health(found.level, WORDS[found.level].capitalize(), found.reasons)
+    level: Level = "watch" if found.level == "good" else found.level
+    unfinished = "The run is not finished; the same train command continues it."
+    return Health(level, "Not finished", [unfinished, *found.reasons])
 
 
 def comparisons(record: RunRecord) -> list[Comparison]:

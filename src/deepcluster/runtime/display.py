@@ -1,4 +1,4 @@
-"""What a person sees while a run works: one live line on a terminal, plain lines without one."""
+"""What a person sees while a run works: a live display on a terminal, plain lines without one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 
+from deepcluster.runtime.dashboard import Dashboard, progress_line
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import HealthWarning
 
+_LOOKS_PER_SECOND = 4  # at most so often a terminal is drawn anew
 _QUIET_SECONDS = 30.0  # without a terminal, a long phase says so this often
 _NARROW = 118  # columns, below which an epoch is told in words
 _HEADER = (
@@ -43,8 +46,8 @@ class Display:
         self.console = console or _Voice(file=sys.stdout, highlight=False, soft_wrap=True)
         self.warned: list[str] = []  # names of the warnings since the epoch began
         self._times_warned: Counter[str] = Counter()
-        self._live: Progress | None = None
-        self._task: TaskID | None = None
+        self._live: Live | None = None
+        self._dashboard: Dashboard | None = None
         self._header_shown = False
         self._phase: _Phase | None = None
         self._seconds_left: float | None = None
@@ -64,16 +67,56 @@ class Display:
 
             warnings.showwarning = show  # type: ignore[assignment]
             if self.speaks and self.console.is_terminal and not self.console.is_dumb_terminal:
-                columns = (
-                    TextColumn("{task.description}"),
-                    BarColumn(30),
-                    TextColumn("{task.fields[rate]}"),
+                live = Live(
+                    console=self.console,
+                    get_renderable=self._seen,
+                    refresh_per_second=_LOOKS_PER_SECOND,
+                    transient=True,
                 )
-                with Progress(*columns, console=self.console, transient=True) as self._live:
-                    yield self
-                self._live = self._task = None
+                try:
+                    with live as self._live:
+                        yield self
+                finally:
+                    self._live = None
             else:
                 yield self
+
+    @contextmanager
+    def following(
+        self,
+        title: str,
+        epochs: int,
+        journal: Sequence[dict[str, Any]],
+        phases: Sequence[str] = ("look", "group", "learn"),
+    ) -> Iterator[None]:
+        """While open, a terminal shows a run of so many epochs; its last state stays there.
+
+        Args:
+            title: What is trained where.
+            epochs: How many there will be.
+            journal: Those that are done.
+            phases: The parts of an epoch, by their keys.
+        """
+        self._dashboard = dashboard = Dashboard(title, epochs, journal, phases)
+        try:
+            yield
+            dashboard.ended = True
+        finally:
+            self._dashboard = None
+            if self._live is not None:
+                self._live.refresh()  # take the moving one away before the lasting one comes
+                self.console.print(dashboard)
+
+    def closes(self) -> None:
+        """What comes now is the closing pass of the run that is followed."""
+        if self._dashboard is not None:
+            self._dashboard.closes()
+
+    def _seen(self) -> RenderableType:
+        """What the terminal shows now, under what has been said."""
+        if self._dashboard is not None:
+            return self._dashboard
+        return Group() if self._phase is None else progress_line(self._phase, self._seconds_left)
 
     def say(self, text: str = "", style: str | None = None) -> None:
         """One line for the user."""
@@ -84,45 +127,42 @@ class Display:
         """A named warning, shown and remembered for the journal."""
         self.warned.append(warning.name)
         self._times_warned[warning.name] += 1
+        if self._dashboard is not None:
+            self._dashboard.warned.append(warning.name)
         if self._times_warned[warning.name] == 1:  # the journal has every one
             self.say(f"warning ({warning.name}): {warning}", style="yellow")
 
     @contextmanager
     def phase(self, name: str, total: int, seconds: dict[str, float], key: str) -> Iterator[_Phase]:
         """A named part of the work on `total` things; its duration is added to `seconds[key]`."""
-        self._phase = phase = _Phase(self, name, total)
-        if self._live is not None:
-            self._task = self._live.add_task(name, total=total, rate="")
+        self._phase = phase = _Phase(self, name, key, total)
+        if self._dashboard is not None:
+            self._dashboard.current = phase
         try:
             yield phase
+            if self._dashboard is not None:  # of a phase that fails, how far it came stays there
+                self._dashboard.current = None
+                self._dashboard.spent[key] = seconds.get(key, 0.0) + phase.seconds
         finally:
             seconds[key] = round(seconds.get(key, 0.0) + phase.seconds, 3)
-            if self._live is not None and self._task is not None:
-                self._live.remove_task(self._task)
-            self._phase = self._task = None
+            self._phase = None
 
     def progressed(self, phase: _Phase) -> None:
         """Show how far a phase has come."""
-        if not self.speaks:
+        # A terminal looks for itself, a few times a second.
+        if not self.speaks or self._live is not None or phase.quiet_for <= _QUIET_SECONDS:
             return
+        phase.spoke()
         rate = f"{phase.rate:,.0f} a second"
         if self._seconds_left is not None:
             rate += f", about {duration(self._seconds_left)} to the end"
-        if self._live is not None and self._task is not None:
-            self._live.update(
-                self._task,
-                total=phase.total,
-                completed=phase.done,
-                description=phase.label,
-                rate=rate,
-            )
-        elif phase.quiet_for > _QUIET_SECONDS:
-            phase.spoke()
-            self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
+        self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
 
     def epoch(self, record: dict[str, Any], epochs: int, seconds_left: float) -> None:
         """The line of one epoch."""
         self._seconds_left = seconds_left
+        if self._dashboard is not None:
+            self._dashboard.completed(record, seconds_left)
         seconds = record["seconds"]
         number = f"{record['epoch'] + 1:>4}/{epochs}"
         if "classes" in record:
@@ -158,8 +198,8 @@ class Display:
 class _Phase:
     """How far one part of the work has come."""
 
-    def __init__(self, display: Display, label: str, total: int) -> None:
-        self.label, self.total, self.done = label, total, 0
+    def __init__(self, display: Display, label: str, key: str, total: int) -> None:
+        self.label, self.key, self.total, self.done = label, key, total, 0
         self._display = display
         self._started = self._spoke = time.monotonic()
 
@@ -186,16 +226,6 @@ class _Phase:
     def rate(self) -> float:
         """Things done per second."""
         return self.done / max(1e-9, self.seconds)
-
-
-def duration(seconds: float) -> str:
-    """A duration as people say it: 45 s, 3 min 20 s, 5 h 10 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def _share(value: float | None) -> str:

@@ -16,3 +16,14 @@ STUDIES = {
     "variants": "the appendix's table of variants: uncurated images, power iteration, colours",
     "classif": "the appendix's table of data and clusterings: fc6 to fc8 on frozen convolutions",
 }
+
+FIGURES = {
+    "fig3": "figure 3: the filters of the first layer, on colours and behind Sobel",
+    "fig4": "figure 4: what filters of conv1, conv3 and conv5 want to see, and what they like best",
+    "fig5": "figure 5: the images that filters of the last convolution like best",
+    "neighbours": "appendix: images and their nearest, by the network untrained and trained",
+    "sizes": "appendix: sizes of the clusters of k-means and of power iteration",
+    "purity": "appendix: how many images lie in pure clusters, by synset of the ImageNet ontology",
+    "vgg": "appendix: what filters of VGG-16's last convolution want to see, and like best",
+    "top100": "appendix: what the first 100 filters of the last convolution like best",
+}

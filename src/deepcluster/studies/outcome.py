@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import deepcluster
 from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import flat
 from deepcluster.studies.study import Figured, Line, Results, Section, Study
@@ -48,7 +49,7 @@ def write(
 ) -> None:
     """table.md, data.json and figure.png."""
     folder = RunFolder(out)
-    about = provenance(terms, command)
+    about = provenance(terms.seeds, command)
     folder.write("table.md", markdown(study, sections, about))
     data = {
         "study": study.name,
@@ -108,7 +109,7 @@ def cells(line: Line, digits: int) -> tuple[str, str, str, str]:
     return line.name, paper, ours, line.note
 
 
-def provenance(terms: Terms, command: str) -> dict[str, Any]:
+def provenance(seeds: Sequence[int], command: str) -> dict[str, Any]:
     """What is needed to do it again."""
     gpu = torch.cuda.is_available()
     return {
@@ -120,7 +121,7 @@ def provenance(terms: Terms, command: str) -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "device": torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU",
-        "seeds": list(terms.seeds),
+        "seeds": list(seeds),
     }
 
 
@@ -132,6 +133,25 @@ def _judge(study: Study, terms: Terms) -> dict[str, Any]:
             for task in terms.tasks
         }
     return asdict(terms.mlp if study.judge == "mlp" else terms.probe)
+
+
+def refuse_foreign(out: Path, name: str) -> None:
+    """Raise where the folder holds something else than this study."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a folder")
+    note = out / "study.json"
+    if note.is_file():
+        try:
+            there = json.loads(note.read_text()).get("study")
+        except (OSError, ValueError, AttributeError):
+            there = "something that cannot be read"
+        if there != name:
+            raise UsageError(f"--out {out} holds the study {there}; choose another --out")
+    elif out.is_dir() and (others := sorted({p.name for p in out.iterdir()} - {"lock"})):
+        raise UsageError(
+            f"--out {out} already holds {others[0]!r}, which is not ours; choose another --out, "
+            "nothing was written"
+        )
 
 
 def _heading(section: Section) -> str:

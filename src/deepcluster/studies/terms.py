@@ -10,6 +10,7 @@ from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.presets import paper_alexnet
+from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
 
@@ -137,3 +138,31 @@ class Terms:
 def _precision(run: Run) -> Literal["float32", "tf32", "bfloat16"]:
     """The arithmetic of the recipe's k-means."""
     return run.clustering.precision if isinstance(run.clustering, KMeans) else "float32"
+
+
+def changed(
+    recipe: Run,
+    *,
+    k: int | None,
+    input_size: int | None,
+    epochs: int | None,
+    minutes: float | None,
+    workers: int | None,
+) -> Run:
+    """The recipe with what the flags say."""
+    network, clustering = recipe.network, recipe.clustering
+    if input_size is not None:
+        network = replace(network, input_size=input_size)
+    if k is not None:
+        if not isinstance(clustering, KMeans):
+            raise UsageError("--k: power iteration finds the number of groups itself")
+        clustering = replace(clustering, k=k)
+    return replace(
+        recipe,
+        epochs=epochs or recipe.epochs,
+        minutes=recipe.minutes if minutes is None else minutes,
+        network=network,
+        clustering=clustering,
+        # One save is enough where the same command goes on.
+        speed=replace(recipe.speed, workers=workers, checkpoints=1),
+    )

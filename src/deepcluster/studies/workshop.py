@@ -22,7 +22,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
-from deepcluster.runtime.display import duration
+from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
@@ -87,7 +87,7 @@ class Workshop:
             return {"journal": journal, "closing": closing, "seconds": round(spent, 1)}
 
         wanted = {**_described(run), "images": str(row.images or self.terms.data[0].train)}
-        return self._once(f"{_slug(row.name)}-seed{run.seed}-training", wanted, carried_to_the_end)
+        return self._once(f"{slug(row.name)}-seed{run.seed}-training", wanted, carried_to_the_end)
 
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
@@ -115,7 +115,7 @@ class Workshop:
             "test": str(data.test),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        name = f"{_slug(row.name)}-seed{run.seed}-{self.judge}-{_slug(data.name)}"
+        name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
         return self._once(name, wanted, by_the_probe)
 
     def _transferred(self, row: Row, run: Run, task: Task) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Workshop:
             "data": str(task.data),
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
-        name = f"{_slug(row.name)}-seed{run.seed}-{_slug(task.name)}"
+        name = f"{slug(row.name)}-seed{run.seed}-{slug(task.name)}"
         return self._once(name, wanted, by_the_protocol)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
@@ -167,7 +167,7 @@ class Workshop:
         if self.bench.world.leads:
             log = [{"settings": what, "held_out_top1": score} for score, _, what in trials]
             text = json.dumps(log, indent=2) + "\n"
-            RunFolder(self.out).write(f"trials/{_slug(row.name)}.json", text)
+            RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
         return replace(row, run=run, note=f"{row.note}; {note}" if row.note else note)
 
     def _held_out(self, trial: Row, data: Data) -> float:
@@ -175,7 +175,7 @@ class Workshop:
 
         The trial learns from the same part of the images that the probe learns from.
         """
-        subset = self.out / "trials" / f"{_slug(data.name)}-kept.csv"
+        subset = self.out / "trials" / f"{slug(data.name)}-kept.csv"
         run, probe = trial.run, self.terms.probe
 
         def by_the_probe() -> dict[str, Any]:
@@ -195,7 +195,7 @@ class Workshop:
             **_described(run),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        found = self._once(f"{_slug(trial.name)}-held-out", wanted, by_the_probe)["held_out"]
+        found = self._once(f"{slug(trial.name)}-held-out", wanted, by_the_probe)["held_out"]
         if self.bench.world.leads:  # only the figure is wanted
             shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
         return sum(found.values()) / len(found)
@@ -217,7 +217,7 @@ class Workshop:
         return packed(place, size, _colour(run), stores, self.bench).folder
 
     def _folder(self, row: Row, seed: int) -> RunFolder:
-        return RunFolder(self.out / "runs" / f"{_slug(row.continues or row.name)}-seed{seed}")
+        return RunFolder(self.out / "runs" / f"{slug(row.continues or row.name)}-seed{seed}")
 
     def _once(
         self, name: str, wanted: dict[str, Any], make: Callable[[], dict[str, Any]]
@@ -270,7 +270,8 @@ def _choice(run: Run) -> str:
     return f"step {training.step:g}, decay {training.weight_decay:g}, {run.epochs} epochs"
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """The name as part of a file name."""
     return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
 
 

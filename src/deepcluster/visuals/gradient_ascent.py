@@ -103,11 +103,14 @@ def blurred(images: Tensor, width: float) -> Tensor:
 
 
 def shown(images: Tensor) -> list[NDArray[np.uint8]]:
-    """Each image stretched about grey to what a screen shows (H x W x 3)."""
+    """Each image stretched about grey to what a screen shows (H x W x 3).
+
+    What is far out comes nearer, or a few bright spots would be flat and the rest grey.
+    """
     images = images.detach().cpu()
     deviation = images.std(dim=(1, 2, 3), keepdim=True).clamp_min(1e-6)
     centred = images - images.mean(dim=(1, 2, 3), keepdim=True)
-    pixels = (128 + 48 * centred / deviation).clamp(0, 255).to(torch.uint8)
+    pixels = (127.5 + 127.5 * torch.tanh(0.45 * centred / deviation)).to(torch.uint8)
     return [one.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy() for one in pixels]
 
 

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Retrieved(NamedTuple):
+    """Queries and their nearest images by the untrained and the trained network; image numbers."""
+
+    queries: list[int]
+    untrained: list[list[int]]
+    trained: list[list[int]]
+    among: int
+    """How many images there were to choose from."""
 
 
 def nearest_images(rows: Tensor, queries: Sequence[int], count: int = 3) -> Tensor:

@@ -11,6 +11,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from deepcluster.visuals.purity import Panel
+
+_BARS = 24  # in a panel
+
 
 def curves(journal: Sequence[Mapping[str, Any]]) -> bytes:
     """PNG: loss beside ln k, agreement (NMI) with folders and last epoch, seconds per phase."""
@@ -46,6 +50,27 @@ def sizes(of_runs: Mapping[str, NDArray[np.int64]]) -> bytes:
     axes.set_ylim(bottom=0 if scale == "linear" else None)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    return png(figure)
+
+
+def purity(panels: Sequence[Panel]) -> bytes:
+    """PNG: for every synset the share of its images in pure clusters, and the share by chance."""
+    most = max(min(_BARS, len(panel.bars)) for panel in panels)
+    figure = Figure(figsize=(4.6 * len(panels), 1.3 + 0.27 * most), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        largest = sorted(panel.bars, key=lambda bar: (-bar.images, bar.synset))[:_BARS]
+        bars = sorted(largest, key=lambda bar: (bar.share, bar.images))
+        heights = np.arange(most - len(bars), most)  # the first bars of all panels in one line
+        axes.barh(heights, [100 * bar.share for bar in bars], color="tab:blue", height=0.7)
+        axes.plot([100 * bar.chance for bar in bars], heights, "|", color="black", markersize=9)
+        axes.set_yticks(heights, [f"{bar.name} ({bar.images:,})" for bar in bars])
+        axes.set(xlim=(0, 100), ylim=(-0.6, most - 0.4), xlabel="% of images in a pure cluster")
+        left_out = len(panel.bars) - len(bars)
+        axes.set_title(panel.title + (f" ({left_out} smaller ones left out)" if left_out else ""))
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)
+    figure.supxlabel("| by chance, in clusters of the same sizes", fontsize="small")
     return png(figure)
 
 

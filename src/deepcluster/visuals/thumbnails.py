@@ -5,42 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from deepcluster.images.decode import Unusable, read
-from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
-from deepcluster.images.shards import Shards
-from deepcluster.images.source import is_store, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime.errors import DeepClusterError
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 SIDE = 96
 _QUALITY = 80
-_MOST_IN_SHARDS = 200_000  # of more, to find one means to read the headers of all
-
-
-def colours_of(place: Path, index: Index) -> Callable[[int], Image.Image | None]:
-    """The function that gives an image in colours from its file, or None where it cannot.
-
-    A grey store is enough to learn from Sobel's edges, and not enough for a person.
-    """
-    source = None if is_store(place) else source_of(place)
-    if source is None or (isinstance(source, Shards) and len(index) > _MOST_IN_SHARDS):
-        return lambda number: None
-    paths = index.paths
-
-    def picture(number: int) -> Image.Image | None:
-        try:
-            return read(paths[number], source)
-        except (Unusable, DeepClusterError):
-            return None
-
-    return picture
 
 
 def write_thumbnails(
@@ -97,6 +72,13 @@ def small_jpeg(picture: Image.Image) -> bytes:
     square = centred_square(picture, SIDE)
     content = io.BytesIO()
     square.save(content, "JPEG", quality=_QUALITY, optimize=True)
+    return content.getvalue()
+
+
+def png_of(picture: Image.Image) -> bytes:
+    """The picture as a file."""
+    content = io.BytesIO()
+    picture.save(content, "PNG")
     return content.getvalue()
 
 
