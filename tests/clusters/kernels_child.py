@@ -5,6 +5,7 @@ import sys
 import torch
 
 from deepcluster.clusters import KMeans
+from deepcluster.clusters.fast import search_by_kernel
 from deepcluster.clusters.fast.nearest_kernel import Tile, nearest_rounded, two_nearest
 from deepcluster.clusters.fast.search_by_kernel import SearchByKernel
 from deepcluster.clusters.fast.sums_kernel import sums_by_kernel
@@ -104,8 +105,33 @@ if not real:
     found = nearest_rounded(check_nearest_rows, many, **tiles)[:, 0].long()
     squared = torch.cdist(check_nearest_rows, many).square()
     assert (squared.gather(1, found[:, None])[:, 0] - squared.amin(dim=1) < 1e-3).all()
+    nearest_kernel._TILES = 256
+    torch.cuda.synchronize = lambda device: None
+    # The interpreter multiplies no bfloat16: rounded rows, then, by products of float32.
+    search_by_kernel.nearest_rounded = lambda rows, centroids, **how: nearest_rounded(
+        rows.float(), centroids.float(), **how, **tiles
+    )
+
+
+def check_tight(count, d, k):
+    """Groups so tight that the difference between their centroids is lost in rounding."""
+    place = torch.randint(8, (max(count, k),), generator=source)
+    middle = unit(normal(8, d))[place]
+    rows = unit(middle + 0.02 * normal(len(place), d) / d**0.5).to(device)
+    centroids = unit(middle + 0.02 * normal(len(place), d) / d**0.5)[:k].to(device)
+    rows = rows[:count]
+    best = torch.cdist(rows.double(), centroids.double()).sort(dim=1).values[:, :2]
+    for precision in ("bfloat16", "tf32"):
+        found = SearchByKernel(Rows.of(rows), World(device=device), precision)
+        told = found.two_nearest(centroids).distance.sqrt()
+        assert torch.allclose(told, best, rtol=1e-3), precision
+
+
+if not real:
+    check_tight(60, 16, 40)
     sys.stdout.write("equal\n")
     raise SystemExit
+check_tight(20_000, 256, 900)
 
 # In bfloat16 and TF32, for rows of unit length: within a thousandth of the nearest.
 world = World(device=device)

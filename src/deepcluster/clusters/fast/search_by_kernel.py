@@ -23,14 +23,18 @@ from deepcluster.runtime.world import World
 
 _MEASURED = 4  # centroids near a row by rounded arithmetic, which are then measured exactly
 _NUMBERS = 2**27  # of candidates measured at once
+# Of a row's squared length: a smaller squared distance is too small a difference of rounded
+# numbers to be told to a thousandth. A row with a centroid that near is searched exactly.
+_TIGHT = 0.2
 
 
 class SearchByKernel:
     """Rows are searched about their mean, where the digits tell most.
 
     In float32 the answer is the exact one: where rounding could have misled the kernel, the row is
-    measured. In bfloat16 and TF32 it is, for rows of unit length, nearest to within a thousandth;
-    the final labels are the nearest of the best few, measured exactly.
+    measured. In bfloat16 and TF32 it is, for rows of unit length that are not much nearer than 0.3
+    to a centroid, nearest to within a thousandth; the final labels are the nearest of the best few,
+    measured exactly, and those of rows that are nearer are found in float32.
     """
 
     def __init__(
@@ -86,25 +90,29 @@ class SearchByKernel:
         distance = torch.empty(index.shape, dtype=torch.float64, device=centroids.device)
         rounded = self._precision == "bfloat16" and k <= MOST_TO_CHOOSE_FROM
         about = self._moved(centroids) if rounded else centroids - self._accounts.mean
-        prepared = Prepared.of(centroids) if self._precision == "float32" else None
+        prepared = Prepared.of(centroids)
         for place, block in self._rows.blocks(max(1, self._block)):
+            watch = None
             if rounded:
-                near = nearest_rounded(self._ready(place, block), about, count=min(_MEASURED, k))
-                doubtful = near.new_zeros(0)
+                moved = self._ready(place, block)
+                near = nearest_rounded(moved, about, count=min(_MEASURED, k))
             else:
                 kept = self._precision != "bfloat16"
                 moved = self._ready(place, block) if kept else block - self._accounts.mean
                 near, scores = two_nearest(moved, about, self._exactly)
                 near = near[:, :count]
-                watch = _in_doubt(moved, scores[:, count - 1], scores[:, count])
-                doubtful = watch.nonzero()[:, 0] if prepared else near.new_zeros(0)
+                if self._precision == "float32":
+                    watch = _in_doubt(moved, scores[:, count - 1], scores[:, count])
             step = max(1, _NUMBERS // (block.shape[1] * near.shape[1]))
             for start in range(0, len(block), step):
                 part = slice(start, start + step)
                 found = measured(block[part], centroids, near[part].long(), count)
                 here = slice(place.start + start, place.start + min(start + step, len(block)))
                 index[here], distance[here] = found
-            if prepared is not None and len(doubtful):
+            if watch is None:
+                watch = distance[place, 0] < _TIGHT * moved.float().square().sum(dim=1)
+            doubtful = watch.nonzero()[:, 0]
+            if len(doubtful):
                 exact = prepared.nearest(block[doubtful], count)
                 index[doubtful + place.start] = exact.index
                 distance[doubtful + place.start] = exact.distance
