@@ -11,7 +11,7 @@ from deepcluster.clusters.bounds import Bounds
 from deepcluster.clusters.neighbours import Neighbours, Prepared, full_float32
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.shares import for_each_share
-from deepcluster.clusters.totals import Totals
+from deepcluster.clusters.totals import Totals, add_to_groups
 from deepcluster.runtime.world import World
 
 # Below this share of what it is the difference of, a spread is measured, not told from sums.
@@ -95,7 +95,7 @@ class Accounts:
         for part in here.split(max(1, self.block // 4)):
             mine = labels[part].long()
             distance = (self._rows.at(part).double() - means[mine]).square().sum(dim=1)
-            spread.index_add_(0, mine, distance)
+            add_to_groups(spread, mine, distance)
         return spread
 
 
@@ -150,7 +150,8 @@ class ExactSearch:
         self._settle(torch.cat([each[1] for each in done]), prepared)
         sizes = torch.bincount(self._labels, minlength=k)
         sums = self._sums - sizes[:, None] * self._accounts.mean.double()
-        squares = sums.new_zeros(k).index_add_(0, self._labels, self._squares)
+        squares = sums.new_zeros(k)
+        add_to_groups(squares, self._labels, self._squares)
         return self._accounts.closed(sums, squares, sizes, centroids, self._labels)
 
     def _settle(self, doubtful: Tensor, prepared: Prepared) -> None:
@@ -166,9 +167,9 @@ class ExactSearch:
         if not len(other):
             return
         moved = rows[other].double()
-        sums.index_add_(0, labels[other], moved)
+        add_to_groups(sums, labels[other], moved)
         if bool((before[other] >= 0).all()):  # none, or all, had one
-            sums.index_add_(0, before[other], moved, alpha=-1)
+            add_to_groups(sums, before[other], -moved)
         self._labels[number[other]] = labels[other]
 
     def two_nearest(self, centroids: Tensor) -> Neighbours:
