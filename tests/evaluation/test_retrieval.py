@@ -174,7 +174,11 @@ def test_any_layer_of_any_network(oxford: Path):
     assert map_layer(resnet.network, None, bench) == "layer4"
     result = replace(SMALL, layer="layer2").judged(resnet, read_landmarks(oxford), None, bench)
     assert (result.layer, result.width) == ("layer2", 128)
-    plain = untrained(Shape(input_size=64, width=8), seed=0).network
+    google = untrained(Shape(arch="googlenet", input_size=64), seed=0)  # conv3 comes early in it
+    assert map_layer(google.network, None, bench) == "inception5b"
+    for size in (64, 128):
+        plain = untrained(Shape(input_size=size, width=8), seed=0).network
+        assert map_layer(plain, None, bench) == "conv5"
     with pytest.raises(UsageError, match="fc6"):
         map_layer(plain, "fc6", bench)
     with pytest.raises(UsageError, match="conv9"):

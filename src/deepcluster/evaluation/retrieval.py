@@ -322,8 +322,7 @@ def map_layer(network: Network, asked: str | None, bench: Bench) -> str:
         chosen_layers(network, (asked,))
         _channels(network, asked, bench)
         return asked
-    convolutions = [name for name in network.layers if name.startswith("conv")]
-    for name in reversed(convolutions or list(network.layers)):
+    for name in reversed(list(network.layers)):
         try:
             _channels(network, name, bench)
         except UsageError:
