@@ -83,7 +83,8 @@ class Halfway:
         }
         for key, value in _learnt(model).items():
             tensors[f"weight.{key}"] = value.detach()
-            tensors[f"momentum.{key}"] = optimizer.state[value]["momentum_buffer"]
+            if (momentum := optimizer.state[value].get("momentum_buffer")) is not None:
+                tensors[f"momentum.{key}"] = momentum
         whole = {key: value.cpu().contiguous() for key, value in tensors.items()}
         self.folder.write(self.name, partial(save_file, whole))
 
@@ -96,8 +97,10 @@ class Halfway:
         with torch.no_grad():
             for key, value in _learnt(model).items():
                 value.copy_(found[f"weight.{key}"])
-                momentum = found[f"momentum.{key}"].to(value.device)
-                optimizer.state[value]["momentum_buffer"] = momentum
+                if (momentum := found.get(f"momentum.{key}")) is not None:
+                    # In the weight's own layout: on a GPU the step goes through both as they lie.
+                    own = torch.empty_like(value).copy_(momentum)
+                    optimizer.state[value]["momentum_buffer"] = own
         return Progress(iteration, found["losses"].tolist())
 
     def forget(self) -> None:
