@@ -108,7 +108,7 @@ def test_momentum_comes_back_as_its_weights_lie(painted, tmp_path: Path):
     course = replace(COURSE, learnt="all", iterations=2)
     taught(a_model(), images, regions, SCALE, course, Bench(workers=1), half)
     model = a_model().to(memory_format=torch.channels_last)
-    model.learn("all")
+    model.learn("all", 0.1)
     optimizer = detector_training._optimizer(model, course, torch.device("cpu"))
     assert half.resumed(model, optimizer, World()).iteration == 2
     for name, value in detector_training._learnt(model).items():

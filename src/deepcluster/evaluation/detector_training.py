@@ -52,6 +52,7 @@ class Course:
     lowest_background: float
     momentum: float
     decay: float
+    dropout: float
     seed: int
 
     def step_at(self, iteration: int) -> float:
@@ -190,7 +191,7 @@ def taught(
 ) -> Progress:
     """Teach the model in place, from where an interrupted course was left."""
     device, world = bench.world.device, bench.world
-    model.learn(course.learnt)
+    model.learn(course.learnt, course.dropout)
     lessons = Lessons(images, regions, scale, course)
     pixels = list(decoded(images, device, bench.workers))
     model.settle(scale(image) for image in pixels[:SETTLED])

@@ -81,9 +81,10 @@ class FastRCNN(nn.Module):
         self.offsets = _drawn(convnet.width, 4 * classes, 0.001, generator(seed, "detection-boxes"))
         self.to(next(network.parameters()).device)
 
-    def learn(self, what: str) -> None:
-        """Set what is learnt: "fc6-8", or "all" with the convolutions.
+    def learn(self, what: str, dropout: float) -> None:
+        """Set what is learnt: "fc6-8", or "all" with the convolutions, and how much is dropped.
 
+        Dropout is the protocol's, not the network's own: the same for all that are compared.
         Batch norm is a fixed scale and shift in both: two images are too few for statistics, and
         Caffe's networks have theirs in the weights.
         """
@@ -93,6 +94,9 @@ class FastRCNN(nn.Module):
         for part in self.convolutions.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.requires_grad_(False)
+        for part in [*self.fc6.modules(), *self.fc7.modules()]:
+            if isinstance(part, nn.Dropout):
+                part.p = dropout
 
     @torch.no_grad()
     def settle(self, images: Iterable[Tensor]) -> None:
