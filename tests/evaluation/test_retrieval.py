@@ -168,6 +168,15 @@ def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path,
     assert result.levels["all"]["queries"] == 3
 
 
+def test_a_damaged_image_to_whiten_on_is_named(oxford: Path, tmp_path: Path):
+    shutil.copytree(oxford / "other", tmp_path / "other")
+    (tmp_path / "other/3.png").write_bytes((oxford / "other/3.png").read_bytes()[:200])
+    found = outcome(replace(SMALL, whiten_on=str(tmp_path / "other")), oxford, tmp_path)
+    assert found.result["seeds"][0]["whitened_on"] == 5
+    (remark,) = found.remarks
+    assert remark.startswith("1 image to learn the whitening on cannot be used: 3.png: ")
+
+
 def test_any_layer_of_any_network(oxford: Path):
     resnet = untrained(Shape(arch="resnet18", front="rgb", input_size=64), seed=0)
     bench = Bench()
