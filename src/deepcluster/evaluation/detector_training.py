@@ -264,16 +264,14 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     losses = torch.zeros(2, device=device)
     if mine:
+        sent = partial(torch.Tensor.to, device=device, non_blocking=True)
         pooled = torch.cat(
-            [
-                model.pooled(maps(batch.place, batch.is_flipped), batch.boxes.to(device))
-                for batch in mine
-            ]
+            [model.pooled(maps(batch.place, batch.is_flipped), sent(batch.boxes)) for batch in mine]
         )
         labels = torch.cat([batch.labels for batch in mine])
-        aims = torch.cat([batch.offsets for batch in mine]).to(device)
-        fore = torch.nonzero(labels != NOTHING)[:, 0]
-        classes = labels[fore].to(device)
+        aims = sent(torch.cat([batch.offsets for batch in mine]))
+        fore = torch.nonzero(labels != NOTHING)[:, 0]  # on the host, which need not wait for it
+        classes = sent(labels[fore])
         # Dropout is a named stream too; the caller's own randomness is put back.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
@@ -281,8 +279,8 @@ def _step(
         ):
             torch.manual_seed(stream(course.seed, "detection-dropout", iteration, world.rank))
             scores, moves = model(pooled)
-        by_class = F.cross_entropy(scores, labels.to(device), reduction="sum") / total
-        by_box = F.smooth_l1_loss(moves[fore.to(device), classes], aims, reduction="sum") / total
+        by_class = F.cross_entropy(scores, sent(labels), reduction="sum") / total
+        by_box = F.smooth_l1_loss(moves[sent(fore), classes], aims, reduction="sum") / total
         (by_class + by_box).backward()
         losses = torch.stack([by_class.detach(), by_box.detach()])
     if world.size > 1:

@@ -46,8 +46,10 @@ class Geometry(NamedTuple):
         box always has a cell. (Caffe's networks pad so that the first centre is 0; these do not.)
         """
         ends = torch.cat([boxes[:, :2], boxes[:, 2:] - 1], dim=1)
-        last = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
-        return ((ends - self.first) / self.stride).round().clamp(min=0).minimum(last)
+        places = ((ends - self.first) / self.stride).round().unflatten(1, (2, 2))
+        # One side after the other: a tensor of both would make the host wait for a GPU.
+        columns, rows = places[..., 0].clamp(0, width - 1), places[..., 1].clamp(0, height - 1)
+        return torch.stack([columns, rows], dim=2).flatten(1)
 
 
 class FastRCNN(nn.Module):
