@@ -37,6 +37,7 @@ COURSE = Course(
     lowest_background=0.1,
     momentum=0.9,
     decay=0.0,
+    dropout=0.1,
     seed=0,
 )
 
@@ -46,11 +47,11 @@ class Colours(PlainConvnet):
 
     width = 64
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self) -> None:
         first = convolution(3, 15, 12, stride=4, padding=4)
         super().__init__({"conv1": first, "pool1": nn.MaxPool2d(2)})
         torch.manual_seed(0)
-        self.fc6 = nn.Sequential(nn.Linear(15 * 16, 64), nn.ReLU(), nn.Dropout(dropout))
+        self.fc6 = nn.Sequential(nn.Linear(15 * 16, 64), nn.ReLU(), nn.Dropout(0.5))
         self.fc7 = nn.Sequential(nn.Linear(64, 64))
         weight = torch.zeros(5, 3, 3, 3, 3)  # here and on four sides, from colour to colour
         for place, (row, column) in enumerate([(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]):
@@ -61,9 +62,9 @@ class Colours(PlainConvnet):
             first[0].bias.zero_()
 
 
-def a_model(dropout: float = 0.1) -> FastRCNN:
+def a_model() -> FastRCNN:
     with torch.random.fork_rng():
-        network = Network(nn.Identity(), Colours(dropout), nn.ReLU())
+        network = Network(nn.Identity(), Colours(), nn.ReLU())
     return FastRCNN(Evaluated(network, Shape()), 20, seed=0)
 
 
@@ -92,9 +93,9 @@ def paint(folder: Path) -> tuple[list[VocImage], Regions]:
 def work(world: World, folder: Path) -> None:
     """Take a few steps together, look for objects, and leave both."""
     images, regions = paint(folder / f"images-{world.rank}-of-{world.size}")
-    model, bench = a_model(dropout=0.0), Bench(world, workers=1)
+    model, bench = a_model(), Bench(world, workers=1)
     half = Halfway(RunFolder(folder), f"half-of-{world.size}.safetensors")
-    taught(model, images, regions, SCALE, replace(COURSE, iterations=5), bench, half)
+    taught(model, images, regions, SCALE, replace(COURSE, iterations=5, dropout=0.0), bench, half)
     found = VOCDetection().detected(model, images, regions, SCALE, bench)
     rows = np.concatenate([found.images[:, None], found.labels[:, None], found.boxes], axis=1)
     tensors = {**model.state_dict(), "found": torch.from_numpy(rows)}

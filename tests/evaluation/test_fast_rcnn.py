@@ -96,10 +96,10 @@ def test_the_whole_image_as_region_gives_what_fc6_was_trained_on():
 
 def test_frozen_convolutions_and_batch_norm_stay():
     detector = a_detector()
-    detector.learn("fc6-8")
+    detector.learn("fc6-8", 0.5)
     assert not any(p.requires_grad for p in detector.convolutions.parameters())
     assert all(p.requires_grad for p in [*detector.fc6.parameters(), *detector.fc7.parameters()])
-    detector.learn("all")
+    detector.learn("all", 0.5)
     for part in detector.convolutions.modules():
         if isinstance(part, nn.BatchNorm2d):
             assert not part.training
@@ -108,9 +108,22 @@ def test_frozen_convolutions_and_batch_norm_stay():
             assert part.weight.requires_grad
 
 
+def test_the_protocol_says_how_much_is_dropped():
+    """A run's own dropout is that of another task; random's may be another still."""
+    detector = a_detector()
+    pooled = torch.ones(4, 256 * detector.grid**2)
+    detector.learn("fc6-8", 0.0)
+    assert torch.equal(detector(pooled)[0], detector(pooled)[0])
+    detector.learn("fc6-8", 0.3)
+    assert {part.p for part in detector.modules() if isinstance(part, nn.Dropout)} == {0.3}
+    assert not torch.equal(detector(pooled)[0], detector(pooled)[0])
+    detector.eval()
+    assert torch.equal(detector(pooled)[0], detector(pooled)[0])
+
+
 def test_an_untrained_batch_norm_gets_statistics_and_a_trained_one_keeps_its():
     detector = a_detector()
-    detector.learn("fc6-8")
+    detector.learn("fc6-8", 0.5)
     images = [
         torch.randint(0, 256, (3, 70, 90), generator=torch.Generator().manual_seed(seed)).float()
         for seed in range(3)

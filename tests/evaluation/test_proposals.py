@@ -19,6 +19,9 @@ from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.interruption import Interrupted
 
+_COMPRESSED = b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM\x0f\0\0\0\x13\0\0\0"
+"""How a file begins whose first element is compressed, in 19 bytes."""
+
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> VocSet:
@@ -66,6 +69,10 @@ def test_unfit_files_are_refused(images: VocSet, tmp_path: Path):
     file.write_bytes(b"nothing of the kind" * 20)
     with pytest.raises(DataError, match=r"voc_2007_test\.mat is no file of selective-search boxes"):
         read_regions(tmp_path, images, 9)
+    for damaged in (b"", _COMPRESSED + b"nothing of the kind"):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match="no file of selective-search boxes"):
+            read_regions(tmp_path, images, 9)
     savemat(file, {"images": np.array(["one"], object)})
     with pytest.raises(DataError, match="no file of selective-search boxes"):
         read_regions(tmp_path, images, 9)

@@ -168,13 +168,26 @@ def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path,
     assert result.levels["all"]["queries"] == 3
 
 
+def test_a_damaged_image_to_whiten_on_is_named(oxford: Path, tmp_path: Path):
+    shutil.copytree(oxford / "other", tmp_path / "other")
+    (tmp_path / "other/3.png").write_bytes((oxford / "other/3.png").read_bytes()[:200])
+    found = outcome(replace(SMALL, whiten_on=str(tmp_path / "other")), oxford, tmp_path)
+    assert found.result["seeds"][0]["whitened_on"] == 5
+    (remark,) = found.remarks
+    assert remark.startswith("1 image to learn the whitening on cannot be used: 3.png: ")
+
+
 def test_any_layer_of_any_network(oxford: Path):
     resnet = untrained(Shape(arch="resnet18", front="rgb", input_size=64), seed=0)
     bench = Bench()
     assert map_layer(resnet.network, None, bench) == "layer4"
     result = replace(SMALL, layer="layer2").judged(resnet, read_landmarks(oxford), None, bench)
     assert (result.layer, result.width) == ("layer2", 128)
-    plain = untrained(Shape(input_size=64, width=8), seed=0).network
+    google = untrained(Shape(arch="googlenet", input_size=64), seed=0)  # conv3 comes early in it
+    assert map_layer(google.network, None, bench) == "inception5b"
+    for size in (64, 128):
+        plain = untrained(Shape(input_size=size, width=8), seed=0).network
+        assert map_layer(plain, None, bench) == "conv5"
     with pytest.raises(UsageError, match="fc6"):
         map_layer(plain, "fc6", bench)
     with pytest.raises(UsageError, match="conv9"):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deepcluster.evaluation.evaluated import untrained
+from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Stages
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -33,3 +35,19 @@ def test_a_damaged_stage_is_computed_again(tmp_path: Path):
     (kept,) = (tmp_path / "stages").iterdir()
     kept.write_text('{"fig')
     assert stages("choice", {}, lambda: {"figure": 2}) == {"figure": 2}
+
+
+def test_the_same_weights_for_images_of_another_size_are_another_network():
+    """Stages are kept by this name, and figures depend on the size of the crops."""
+    shape = Shape(arch="resnet18", input_size=64)
+    first = untrained(shape, seed=0)
+    assert untrained(shape, seed=0).fingerprint == first.fingerprint
+    other = untrained(replace(shape, input_size=96), seed=0)
+    for one, same in zip(first.network.parameters(), other.network.parameters(), strict=True):
+        assert one.equal(same)
+    assert other.fingerprint != first.fingerprint
+    taught_otherwise = Shape(input_size=64, width=8, dropout=0.1)
+    assert (
+        untrained(taught_otherwise, seed=0).fingerprint
+        != untrained(replace(taught_otherwise, dropout=0.5), seed=0).fingerprint
+    )

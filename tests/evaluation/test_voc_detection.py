@@ -101,6 +101,32 @@ def test_an_interrupted_course_goes_on_bit_for_bit(
         assert torch.equal(value, again.state_dict()[name]), name
 
 
+def test_momentum_comes_back_as_its_weights_lie(painted, tmp_path: Path):
+    """On a GPU convolutions have their channels last, and a step takes both as they lie."""
+    images, regions = painted
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    course = replace(COURSE, learnt="all", iterations=2)
+    taught(a_model(), images, regions, SCALE, course, Bench(workers=1), half)
+    model = a_model().to(memory_format=torch.channels_last)
+    model.learn("all", 0.1)
+    optimizer = detector_training._optimizer(model, course, torch.device("cpu"))
+    assert half.resumed(model, optimizer, World()).iteration == 2
+    for name, value in detector_training._learnt(model).items():
+        momentum = optimizer.state[value]["momentum_buffer"]
+        assert momentum.stride() == value.stride(), name
+        assert torch.equal(momentum, load_file(tmp_path / half.name)[f"momentum.{name}"])
+
+
+def test_a_course_without_momentum_is_kept_too(painted, tmp_path: Path):
+    images, regions = painted
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    course = replace(COURSE, momentum=0.0, iterations=2)
+    first, again = a_model(), a_model()
+    taught(first, images, regions, SCALE, course, Bench(workers=1), half)
+    assert taught(again, images, regions, SCALE, course, Bench(workers=1), half).iteration == 2
+    assert torch.equal(first.scores.weight, again.scores.weight)
+
+
 def test_lessons_show_every_image_once_a_lap(painted):
     images, regions = painted
     lessons = Lessons(images, regions, SCALE, COURSE)

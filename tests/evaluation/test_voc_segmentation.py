@@ -171,6 +171,21 @@ def test_the_sets_of_2007_and_what_cannot_be_used(tmp_path: Path):
         outcome(replace(quick, learn_on="train"), tmp_path, tmp_path / "out")
 
 
+def test_a_damaged_test_image_is_found_before_anything_is_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = write_devkit(tmp_path, {"train": 4, "val": 2})
+    damaged = folder / "JPEGImages/2012_000006.jpg"
+    damaged.write_bytes(damaged.read_bytes()[:-200])
+
+    def learnt(*_: object) -> None:
+        raise AssertionError("hours of learning")
+
+    monkeypatch.setattr(VOCSegmentation, "_learnt", learnt)
+    with pytest.raises(DataError, match=r"2012_000006\.jpg: truncated"):
+        outcome(QUICK, tmp_path, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "change",
     [{"seeds": ()}, {"seeds": (1, 1)}, {"epochs": 0}, {"steps": ()}, {"dropout": 1.0}],

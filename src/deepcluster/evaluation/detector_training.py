@@ -52,6 +52,7 @@ class Course:
     lowest_background: float
     momentum: float
     decay: float
+    dropout: float
     seed: int
 
     def step_at(self, iteration: int) -> float:
@@ -83,7 +84,8 @@ class Halfway:
         }
         for key, value in _learnt(model).items():
             tensors[f"weight.{key}"] = value.detach()
-            tensors[f"momentum.{key}"] = optimizer.state[value]["momentum_buffer"]
+            if (momentum := optimizer.state[value].get("momentum_buffer")) is not None:
+                tensors[f"momentum.{key}"] = momentum
         whole = {key: value.cpu().contiguous() for key, value in tensors.items()}
         self.folder.write(self.name, partial(save_file, whole))
 
@@ -96,8 +98,10 @@ class Halfway:
         with torch.no_grad():
             for key, value in _learnt(model).items():
                 value.copy_(found[f"weight.{key}"])
-                momentum = found[f"momentum.{key}"].to(value.device)
-                optimizer.state[value]["momentum_buffer"] = momentum
+                if (momentum := found.get(f"momentum.{key}")) is not None:
+                    # In the weight's own layout: on a GPU the step goes through both as they lie.
+                    own = torch.empty_like(value).copy_(momentum)
+                    optimizer.state[value]["momentum_buffer"] = own
         return Progress(iteration, found["losses"].tolist())
 
     def forget(self) -> None:
@@ -187,7 +191,7 @@ def taught(
 ) -> Progress:
     """Teach the model in place, from where an interrupted course was left."""
     device, world = bench.world.device, bench.world
-    model.learn(course.learnt)
+    model.learn(course.learnt, course.dropout)
     lessons = Lessons(images, regions, scale, course)
     pixels = list(decoded(images, device, bench.workers))
     model.settle(scale(image) for image in pixels[:SETTLED])
@@ -260,16 +264,14 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     losses = torch.zeros(2, device=device)
     if mine:
+        sent = partial(torch.Tensor.to, device=device, non_blocking=True)
         pooled = torch.cat(
-            [
-                model.pooled(maps(batch.place, batch.is_flipped), batch.boxes.to(device))
-                for batch in mine
-            ]
+            [model.pooled(maps(batch.place, batch.is_flipped), sent(batch.boxes)) for batch in mine]
         )
         labels = torch.cat([batch.labels for batch in mine])
-        aims = torch.cat([batch.offsets for batch in mine]).to(device)
-        fore = torch.nonzero(labels != NOTHING)[:, 0]
-        classes = labels[fore].to(device)
+        aims = sent(torch.cat([batch.offsets for batch in mine]))
+        fore = torch.nonzero(labels != NOTHING)[:, 0]  # on the host, which need not wait for it
+        classes = sent(labels[fore])
         # Dropout is a named stream too; the caller's own randomness is put back.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
@@ -277,8 +279,8 @@ def _step(
         ):
             torch.manual_seed(stream(course.seed, "detection-dropout", iteration, world.rank))
             scores, moves = model(pooled)
-        by_class = F.cross_entropy(scores, labels.to(device), reduction="sum") / total
-        by_box = F.smooth_l1_loss(moves[fore.to(device), classes], aims, reduction="sum") / total
+        by_class = F.cross_entropy(scores, sent(labels), reduction="sum") / total
+        by_box = F.smooth_l1_loss(moves[sent(fore), classes], aims, reduction="sum") / total
         (by_class + by_box).backward()
         losses = torch.stack([by_class.detach(), by_box.detach()])
     if world.size > 1:

@@ -36,8 +36,11 @@ class Evaluated:
 
     @property
     def fingerprint(self) -> str:
-        """Names the trunk's weights."""
-        digest = hashlib.blake2b(digest_size=8)
+        """Names the trunk's weights, and what figures depend on beside them.
+
+        The same weights may be meant for images of another size, or be taught with other dropout.
+        """
+        digest = hashlib.blake2b(repr(self.shape).encode(), digest_size=8)
         for name, tensor in sorted(self.network.trunk.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

@@ -46,8 +46,10 @@ class Geometry(NamedTuple):
         box always has a cell. (Caffe's networks pad so that the first centre is 0; these do not.)
         """
         ends = torch.cat([boxes[:, :2], boxes[:, 2:] - 1], dim=1)
-        last = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
-        return ((ends - self.first) / self.stride).round().clamp(min=0).minimum(last)
+        places = ((ends - self.first) / self.stride).round().unflatten(1, (2, 2))
+        # One side after the other: a tensor of both would make the host wait for a GPU.
+        columns, rows = places[..., 0].clamp(0, width - 1), places[..., 1].clamp(0, height - 1)
+        return torch.stack([columns, rows], dim=2).flatten(1)
 
 
 class FastRCNN(nn.Module):
@@ -81,9 +83,10 @@ class FastRCNN(nn.Module):
         self.offsets = _drawn(convnet.width, 4 * classes, 0.001, generator(seed, "detection-boxes"))
         self.to(next(network.parameters()).device)
 
-    def learn(self, what: str) -> None:
-        """Set what is learnt: "fc6-8", or "all" with the convolutions.
+    def learn(self, what: str, dropout: float) -> None:
+        """Set what is learnt: "fc6-8", or "all" with the convolutions, and how much is dropped.
 
+        Dropout is the protocol's, not the network's own: the same for all that are compared.
         Batch norm is a fixed scale and shift in both: two images are too few for statistics, and
         Caffe's networks have theirs in the weights.
         """
@@ -93,6 +96,9 @@ class FastRCNN(nn.Module):
         for part in self.convolutions.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.requires_grad_(False)
+        for part in [*self.fc6.modules(), *self.fc7.modules()]:
+            if isinstance(part, nn.Dropout):
+                part.p = dropout
 
     @torch.no_grad()
     def settle(self, images: Iterable[Tensor]) -> None:

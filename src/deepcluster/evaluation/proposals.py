@@ -7,6 +7,7 @@ that the same command goes on where it was stopped.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.boxes import overlaps
@@ -117,7 +119,10 @@ def read_regions(folder: Path, images: VocSet, most: int) -> Regions:
         cells = [
             np.asarray(cell, dtype=np.float64).reshape(-1, 4) for cell in content["boxes"].ravel()
         ]
-    except (OSError, ValueError, TypeError, IndexError, KeyError, NotImplementedError) as error:
+    except (
+        *(OSError, ValueError, TypeError, IndexError, KeyError, NotImplementedError),
+        *(MatReadError, zlib.error),  # cut short or damaged
+    ) as error:
         raise DataError(
             f"{where} is no file of selective-search boxes ({str(error).splitlines()[0]}); it "
             "needs boxes and images, as MATLAB 5 writes them"

@@ -149,8 +149,9 @@ class Retrieval:
         unusable: dict[str, str] = {}  # of this process's share, with reasons
         pca = None
         whitened_on = 0
+        unlearnt: dict[str, str] = {}  # of the images for the whitening, of this share too
         if whiten_on is not None:
-            pca, whitened_on = self._whitening(network, layer, whiten_on, bench)
+            pca, whitened_on = self._whitening(network, layer, whiten_on, bench, unlearnt)
         source = Folder(landmarks.images)
         database = [Wanted(path) for path in landmarks.paths]
         rows, usable = self._described(
@@ -187,11 +188,17 @@ class Retrieval:
             absent=landmarks.absent,
             left_out=left_out,
             unusable=[f"{encoded(path)}: {unusable.get(path, 'unusable')}" for path in damaged],
+            not_whitened_on=[f"{encoded(path)}: {why}" for path, why in unlearnt.items()],
             seconds=round(time.monotonic() - begun, 3),
         )
 
     def _whitening(
-        self, network: Network, layer: str, source: Source, bench: Bench
+        self,
+        network: Network,
+        layer: str,
+        source: Source,
+        bench: Bench,
+        unusable: dict[str, str],
     ) -> tuple[PCA, int]:
         """The whitening of all regions of these images, and how many images they are of."""
         wanted = [Wanted(found.path) for found in source.find() if found.reason is None]
@@ -199,7 +206,9 @@ class Retrieval:
         moments = Moments(width, bench.world.device)
         images = 0
         title = "learning the whitening"
-        for numbers, vectors in self._vectors(network, layer, source, wanted, bench, {}, title):
+        for numbers, vectors in self._vectors(
+            network, layer, source, wanted, bench, unusable, title
+        ):
             rows = vectors.flatten(0, 1)
             moments.add(rows[rows.isfinite().all(dim=1)])
             images += len(numbers)
@@ -293,6 +302,8 @@ class RetrievalResult:
     absent: list[str]
     left_out: list[str]
     unusable: list[str]
+    not_whitened_on: list[str]
+    """Images that the whitening should have been learnt on and that cannot be used."""
     seconds: float
 
 
@@ -322,8 +333,7 @@ def map_layer(network: Network, asked: str | None, bench: Bench) -> str:
         chosen_layers(network, (asked,))
         _channels(network, asked, bench)
         return asked
-    convolutions = [name for name in network.layers if name.startswith("conv")]
-    for name in reversed(convolutions or list(network.layers)):
+    for name in reversed(list(network.layers)):
         try:
             _channels(network, name, bench)
         except UsageError:
@@ -450,6 +460,11 @@ def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None)
     if result["unusable"]:
         left = result["unusable"]
         said.append(f"{_counted(left, 'image')} cannot be used and left out: {_some(left)}")
+    if result["not_whitened_on"]:
+        left = result["not_whitened_on"]
+        said.append(
+            f"{_counted(left, 'image')} to learn the whitening on cannot be used: {_some(left)}"
+        )
     if result["left_out"]:
         left = result["left_out"]
         verb = "are" if len(left) > 1 else "is"

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.images.decode import Unusable, read, size_in_header
+from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
 
@@ -91,11 +91,8 @@ class VocImage:
             picture = read(self.path)
         except Unusable as unusable:
             raise DataError(f"{encoded(str(self.path))}: {unusable.reason}") from unusable
-        if picture.size != (self.width, self.height):  # EXIF has turned it, and not its boxes
-            raise DataError(
-                f"{encoded(str(self.path))} is turned by its EXIF tag, and its boxes and mask are "
-                "not; save it upright"
-            )
+        if picture.size != (self.width, self.height):
+            raise DataError(f"{encoded(str(self.path))} has another size than it had when listed")
         return picture
 
     def classes_of_pixels(self) -> NDArray[np.uint8]:
@@ -245,7 +242,11 @@ class Devkit:
             raise _NotUsable("no image", f"JPEGImages has no {name}")
         try:
             with path.open("rb") as file:
-                return path, size_in_header(file)
+                size = size_in_header(file)
+                file.seek(0)
+                if is_turned_by_exif(file):  # and its boxes and mask are not
+                    raise _NotUsable("turned by its EXIF tag", "save it upright")
+                return path, size
         except OSError as error:
             raise _NotUsable("image cannot be read", str(error.strerror)) from error
         except Unusable as unusable:

@@ -91,6 +91,9 @@ class VOCDetection:
     decay: float = 5e-4
     """Weight decay; biases have none."""
 
+    dropout: float = 0.5
+    """Share of the inputs of fc6 and fc7 that is dropped while learning."""
+
     suppression: float = 0.3
     """Overlap with a surer box of its class, above which a box is dropped."""
 
@@ -127,6 +130,7 @@ class VOCDetection:
             ),
             ("--momentum", self.momentum, 0 <= self.momentum < 1, share),
             ("--decay", self.decay, self.decay >= 0, "0 or above"),
+            ("--dropout", self.dropout, 0 <= self.dropout < 1, share),
             ("--suppression", self.suppression, 0 <= self.suppression < 1, share),
             ("--threshold", self.threshold, 0 <= self.threshold < 1, share),
             ("--detections", self.detections, self.detections >= 1, "at least 1"),
@@ -243,6 +247,7 @@ class VOCDetection:
             lowest_background=self.lowest_background,
             momentum=self.momentum,
             decay=self.decay,
+            dropout=self.dropout,
             seed=seed,
         )
         progress = taught(model, learn[0].images, learn[1], scale, course, bench, half)

@@ -191,6 +191,7 @@ class VOCSegmentation:
         """What is reached on the test images after learning from all training images."""
         begun = time.monotonic()
         seconds: dict[str, float] = {}
+        test.read()  # a damaged image is found now and not when all is learnt
         everything = np.arange(len(train))
         title = f"learning, seed {seed}"
         network = self._learnt(subject, step, train, everything, seed, bench, title, seconds)
@@ -356,15 +357,20 @@ class _Segmented:
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """3 x height x width and height x width, uint8."""
-        if not self._read:
-            images, bench = self._images.images, self._bench
-            title = f"reading {self._images.split}"
-            with bench.display.phase(title, len(images), {}, "read") as phase:
-                for one in in_order(_pixels, images, bench.workers):
-                    self._read.append(one)
-                    phase.advance()
-                    interruption.raise_if_asked()
+        self.read()
         return self._read[number]
+
+    def read(self) -> None:
+        """Decode all of them, unless that is done."""
+        if self._read:
+            return
+        images, bench = self._images.images, self._bench
+        title = f"reading {self._images.split}"
+        with bench.display.phase(title, len(images), {}, "read") as phase:
+            for one in in_order(_pixels, images, bench.workers):
+                self._read.append(one)
+                phase.advance()
+                interruption.raise_if_asked()
 
     def batch(
         self, ids: NDArray[np.int64], flips: NDArray[np.bool_], bench: Bench

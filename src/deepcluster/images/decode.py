@@ -99,6 +99,11 @@ def size_in_header(file: BinaryIO) -> tuple[int, int]:
     return _decoded(file, lambda image: image.size)
 
 
+def is_turned_by_exif(file: BinaryIO) -> bool:
+    """Whether `read` shows the image otherwise than its pixels are stored; or `Unusable`."""
+    return _decoded(file, lambda image: _orientation(image) in _UPRIGHT)
+
+
 def decode_pixels(data: bytes, *, quick: bool = False) -> tuple[NDArray[np.uint8], str]:
     """The same of a file in memory, as an array (height x width x 3).
 

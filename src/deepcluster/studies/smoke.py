@@ -67,7 +67,7 @@ def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
         tasks=voc_tasks(
             folder / "VOCdevkit",
             VOCClassification(epochs=15, batch=16, steps=(0.01, 0.03), decays=(1e-6,), hidden=256),
-            VOCDetection(steps=(0.003,), passes=2, short_side=96, regions=200),
+            VOCDetection(steps=(0.003,), passes=2, short_side=96, regions=200, dropout=0.0),
             VOCSegmentation(epochs=4, batch=4, steps=(0.01,)),
         ),
         grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(7,)),
