@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A process for each core, and one thread for each process: small tests leave threads waiting.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 .PHONY: demo test test-all browser check bench clean
 
@@ -9,11 +11,11 @@ demo: $(VENV)/installed
 	$(BIN)/deepcluster demo
 
 test: check
-	$(BIN)/pytest -m "not slow"
+	$(TESTS) -m "not slow"
 
 # What is slower than a person waits for: crash matrix, smoke studies, pages in a real browser.
 test-all: $(VENV)/installed-dev browser
-	$(BIN)/pytest -m slow
+	$(TESTS) -m slow
 
 # Debian's Chromium, where none is there and we may install it; without one its tests are skipped.
 browser:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -367,11 +367,13 @@ def refuse_foreign(path: Path, flag: str = "--out") -> None:
                 f"choose another {flag}, nothing was written"
             )
     folder = RunFolder(path)
-    if folder.exists and folder.finished and (kind := _without_images(folder.closing)):
-        raise UsageError(
-            f"{flag} {path}: {kind}; no training can go on there; choose another {flag}, and begin "
-            f"with its weights by --init {path}"
-        )
+    with suppress(ResumeError):  # of a damaged note: its closing pass is made again
+        closing = folder.closing if folder.exists and folder.finished else {}
+        if kind := _without_images(closing):
+            raise UsageError(
+                f"{flag} {path}: {kind}; no training can go on there; choose another {flag}, and "
+                f"begin with its weights by --init {path}"
+            )
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(place, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to {place}; choose another {flag}")
