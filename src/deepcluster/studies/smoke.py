@@ -28,7 +28,7 @@ from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.training.optimizers import Optimization
 
 TRAIN, TEST = 30, 20  # crops of each picture
-_FEW, _SHORT = 6, 2  # crops of each picture, and epochs, where tasks judge and not the pictures
+_FEW, _SHORT = 3, 2  # crops of each picture, and epochs, where tasks judge and not the pictures
 _DIVIDE = 0.62  # of a picture's width: crops to learn from are left of it, those to test on right
 _KINDS, _SIDE = 8, 72
 
@@ -56,7 +56,7 @@ def smoke_terms(
         epochs=_SHORT if by_task else 7,
         network=Architecture(input_size=64, width=1024, dropout=0.0),
         whitening=Whitening(dimensions=24),
-        clustering=KMeans(k=36),
+        clustering=KMeans(k=12 if by_task else 36),
         clustering_start="previous",
         draw=Draw(reassign=1 if by_task else 2),
         # In so few steps only a head that stays learns anything.
