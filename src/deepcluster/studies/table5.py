@@ -39,7 +39,7 @@ def sections(results: Results, terms: Terms) -> list[Section]:
     title = "retrieval by R-MAC, mAP, % (of the revisited ground truth: medium)"
     made = [task_section(results, title, tasks, PRINTED)]
     made += share_of_gap(results, terms, PRINTED, ways())
-    if {_SOBEL, _COLOURS} <= {*results.names}:
+    if {_SOBEL, _COLOURS} <= {*results.names} and terms.recipe.network.front == "sobel":
         found = zip(*(results.transferred(name, tasks) for name in (_SOBEL, _COLOURS)), strict=True)
         ours = [with_ and without and with_.mean - without.mean for with_, without in found]
         theirs = tuple(paper.SOBEL_HELPS_OXFORD if task == "Oxford" else None for task in tasks)

@@ -182,7 +182,7 @@ class Workshop:
         for other in before:
             if other.name == row.tuned_like:
                 same = row.candidates[other.candidates.index(other.run)]
-                return replace(row, run=same, note=f"{_choice(same)}, as {other.name}")
+                return _noted(replace(row, run=same), f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
         for number, run in enumerate(row.candidates, 1):
@@ -198,7 +198,7 @@ class Workshop:
             log = [{"settings": what, "held_out_top1": score} for score, _, what in trials]
             text = json.dumps(log, indent=2) + "\n"
             RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
-        return replace(row, run=run, note=f"{row.note}; {note}" if row.note else note)
+        return _noted(replace(row, run=run), note)
 
     def _held_out(self, trial: Row, data: Data) -> float:
         """Mean over the layers of the probe's accuracy on the part held out, which it keeps apart.
@@ -278,6 +278,11 @@ class Workshop:
             RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
         self.bench.world.wait()  # nobody looks for the file before it is there
         return made
+
+
+def _noted(row: Row, note: str) -> Row:
+    """The row with one more thing said of it."""
+    return replace(row, note=f"{row.note}; {note}" if row.note else note)
 
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
