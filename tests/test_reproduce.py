@@ -55,6 +55,14 @@ def test_the_help_lists_the_studies_without_torch():
         ("table2 --data data", "give --voc DIR, a VOCdevkit folder"),
         ("table2 --data data --voc data", "--voc data: there is no VOC2007 in it"),
         ("table1 --data data --voc data", "--voc is for studies of transfer"),
+        ("table1 --data data --oxford data", "--oxford is for table5"),
+        ("table1 --data data --tasks Oxford", "--tasks is for studies of transfer"),
+        ("table1 --data data --networks-of data", "--networks-of data: no study was carried out"),
+        ("table5 --data data", "give --oxford DIR, --paris DIR or both"),
+        ("table5 --data data --oxford data", "give the other city too, or --whiten-on DIR"),
+        ("table5 --data data --oxford nowhere --paris data", "--oxford nowhere: there is no such"),
+        ("table5 --smoke --paris data", "--smoke has its own images"),
+        ("table5 --smoke --tasks Rome", "--tasks Rome: no such task; there are Oxford, Paris"),
         ("reassign --data data --minutes 1", "give --epochs instead"),
         ("stopping --data data --minutes 1", "give --epochs"),
     ],
@@ -107,3 +115,22 @@ def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
         for one in data["measured"]
     }
     assert reached["DeepCluster"]["conv3"] > reached["random"]["conv3"] + 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("study", "tasks"), [("table4", ["detection fc6-8"]), ("table5", ["Oxford", "Paris"])]
+)
+def test_the_smoke_of_tasks_on_drawn_data(study: str, tasks: list[str], tmp_path: Path):
+    rows = ["random AlexNet", "DeepCluster AlexNet"]  # VGG-16 takes minutes
+    words = ["reproduce", study, "--smoke", "--rows", *rows, "--tasks", *tasks, "--device", "cpu"]
+    code, output = child.run(words, tmp_path)
+    assert code == 0, output
+    data = json.loads((tmp_path / f"reproductions/{study}-smoke/data.json").read_text())
+    for one in data["measured"]:
+        assert list(one["judged"]) == tasks
+        for judged in one["judged"].values():
+            assert 0 < next(iter(judged["figures"].values())) <= 1
+    code, again = child.run(words, tmp_path)
+    assert code == 0
+    assert again.count("done before") == 2 * len(tasks) + 1

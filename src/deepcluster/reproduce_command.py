@@ -17,8 +17,10 @@ import tyro
 from deepcluster import flags
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import splits
+from deepcluster.evaluation.landmarks import read_landmarks
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.retrieval import Retrieval, whitening_source
 from deepcluster.evaluation.voc import find_devkit
 from deepcluster.flags import Count, refuse_unknown, shown_as
 from deepcluster.intake import Intake
@@ -35,6 +37,7 @@ from deepcluster.studies import (
     dimensions,
     draw,
     fig2,
+    mlp,
     pic,
     reassign,
     sobel,
@@ -42,14 +45,16 @@ from deepcluster.studies import (
     table1,
     table2,
     table3,
+    table4,
+    table5,
     uncurated,
     variants,
 )
 from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.outcome import refuse_foreign, show, write
 from deepcluster.studies.smoke import smoke_terms
-from deepcluster.studies.study import Row, Study
-from deepcluster.studies.tasks import Task, voc_tasks
+from deepcluster.studies.study import BY_TASK, Row, Study
+from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms, changed
 from deepcluster.studies.workshop import Workshop
 
@@ -64,6 +69,9 @@ BY_NAME: dict[str, Study] = {
         table1,
         table2,
         table3,
+        table4,
+        table5,
+        mlp,
         pic,
         fig2,
         draw,
@@ -94,6 +102,24 @@ class Reproduce:
 
     voc: Folder = None
     """Pascal VOC's devkit, of studies that judge by transfer to it."""
+
+    oxford: Folder = None
+    """Of table5: a folder with images/ and gt_files/, as Oxford5k has them."""
+
+    paris: Folder = None
+    """Of table5: the same of Paris6k."""
+
+    whiten_on: Name = None
+    """Of table5: images that the whitening is learnt on, if not the other city."""
+
+    retrieval_size: Count = None
+    """Of table5: pixels of the longer side of its images (1024)."""
+
+    tasks: tuple[str, ...] = ()
+    """Only these columns of a study of transfer, such as "detection all"."""
+
+    networks_of: tuple[Path, ...] = ()
+    """Folders of other studies: what they trained in the same way is taken from there."""
 
     out: Folder = None
     """Where all of it is kept (reproductions/NAME if not given)."""
@@ -180,7 +206,8 @@ def reproduce(words: list[str]) -> int:
         if world.leads:
             study.prepare(terms)
         world.wait()
-        results = Workshop(out, terms, bench, study.judge).carry_out(rows)
+        networks = asked.networks_of
+        results = Workshop(out, terms, bench, study.judge, networks).carry_out(rows)
         if world.leads:
             sections = study.sections(results, terms)
             write(out, study, terms, results, sections, command)
@@ -194,8 +221,9 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
     if asked.smoke:
         if not leads:
             raise UsageError("--smoke is for one process")
-        terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops)
-        return replace(terms, recipe=_changed(terms.recipe, asked))
+        terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops, study.judge)
+        tasks = _chosen_tasks(terms.tasks, asked)
+        return replace(terms, recipe=_changed(terms.recipe, asked), tasks=tasks)
     first = Data("", *splits(asked.data, None, None))
     assert asked.data is not None  # or splits would have said so
     data = [replace(first, name=asked.data.resolve().name)]
@@ -222,15 +250,40 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         LinearProbe(ten_crops=ten_crops, epochs=epochs),
         MLPProbe(ten_crops=ten_crops, epochs=epochs),
         grid,
-        _tasks(asked, study),
+        _chosen_tasks(_tasks(asked, study), asked),
     )
 
 
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
-    if study.judge != "transfer" or asked.voc is None:
-        return ()
-    find_devkit(asked.voc, 2007, "--voc")  # before anything is trained
-    return voc_tasks(asked.voc)
+    """The columns of the study; what they need is looked at before anything is trained."""
+    if study.judge == "transfer" and asked.voc is not None:
+        find_devkit(asked.voc, 2007, "--voc")
+        return voc_tasks(asked.voc)
+    if study.judge == "retrieval":
+        cities = _cities(asked)
+        for name, place in cities.items():
+            if not place.exists():
+                raise UsageError(f"--{name.lower()} {place}: there is no such folder")
+            read_landmarks(place)
+        if asked.whiten_on is not None:
+            whitening_source(asked.whiten_on)
+        settings = (
+            Retrieval() if asked.retrieval_size is None else Retrieval(size=asked.retrieval_size)
+        )
+        settings.validate()
+        return landmark_tasks(cities, asked.whiten_on, settings)
+    return ()
+
+
+def _cities(asked: Reproduce) -> dict[str, Path]:
+    named = {"Oxford": asked.oxford, "Paris": asked.paris}
+    return {name: place for name, place in named.items() if place is not None}
+
+
+def _chosen_tasks(tasks: tuple[Task, ...], asked: Reproduce) -> tuple[Task, ...]:
+    """The columns that are asked for."""
+    _refuse_absent("--tasks", asked.tasks, [task.name for task in tasks])
+    return tuple(task for task in tasks if not asked.tasks or task.name in asked.tasks)
 
 
 def _changed(recipe: Run, asked: Reproduce) -> Run:
@@ -246,12 +299,7 @@ def _changed(recipe: Run, asked: Reproduce) -> Run:
 
 def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
     """The rows that are asked for."""
-    names = [row.name for row in rows]
-    for name in asked.rows:
-        if name not in names:
-            close = get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
-            raise UsageError(f"--rows {name}: no such row; {hint}")
+    _refuse_absent("--rows", asked.rows, [row.name for row in rows])
     return [
         replace(row, every_seed=row.every_seed or asked.all_seeds)
         for row in rows
@@ -259,8 +307,16 @@ def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
     ]
 
 
+def _refuse_absent(flag: str, asked: tuple[str, ...], names: list[str]) -> None:
+    for name in asked:
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+            raise UsageError(f"{flag} {name}: no such {flag[2:-1]}; {hint}")
+
+
 def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
-    if asked.smoke and (asked.data or asked.second or asked.preset or asked.voc):
+    if asked.smoke and (asked.data or asked.second or asked.preset or asked.voc or _cities(asked)):
         raise UsageError("--smoke has its own images and recipe; leave out --data and --preset")
     if not asked.smoke and asked.data is None:
         raise UsageError(
@@ -275,6 +331,12 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
         )
     if asked.voc is not None and study.judge != "transfer":
         raise UsageError(f"--voc is for studies of transfer; {study.name} does without it")
+    _refuse_about_landmarks(asked, study)
+    if asked.tasks and study.judge not in BY_TASK:
+        raise UsageError(f"--tasks is for studies of transfer; {study.name} has no tasks")
+    for place in asked.networks_of:
+        if not (place / "study.json").is_file():
+            raise UsageError(f"--networks-of {place}: no study was carried out there")
     if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
         raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
     if len({*asked.seeds}) < len(asked.seeds):
@@ -293,6 +355,33 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
     ):
         if count is not None and count < 1:
             raise UsageError(f"{flag} {count}: use at least 1")
+
+
+def _refuse_about_landmarks(asked: Reproduce, study: Study) -> None:
+    cities = _cities(asked)
+    if study.judge != "retrieval":
+        for flag, given in (
+            ("--oxford", asked.oxford),
+            ("--paris", asked.paris),
+            ("--whiten-on", asked.whiten_on),
+            ("--retrieval-size", asked.retrieval_size),
+        ):
+            if given is not None:
+                raise UsageError(f"{flag} is for table5; {study.name} does without it")
+    elif asked.smoke:
+        if asked.whiten_on is not None or asked.retrieval_size is not None:
+            raise UsageError("--smoke has its own images; leave out what is said of others")
+    elif not cities:
+        raise UsageError(
+            f"{study.name} judges by retrieval: give --oxford DIR, --paris DIR or both, each with "
+            "images/ and gt_files/ in it"
+        )
+    elif len(cities) == 1 and asked.whiten_on is None:
+        raise UsageError(
+            "the whitening is learnt on other images than those that are searched: give the other "
+            "city too, or --whiten-on DIR, or --whiten-on none to leave it out, which is not the "
+            "paper's protocol"
+        )
 
 
 def _middle(values: tuple[Number, ...]) -> tuple[Number, ...]:

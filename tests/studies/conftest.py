@@ -11,6 +11,7 @@ import pytest
 from deepcluster.clusters import KMeans
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
@@ -18,7 +19,8 @@ from deepcluster.features import Whitening
 from deepcluster.presets import small
 from deepcluster.settings import Architecture, Speed
 from deepcluster.studies.drawn_devkit import write_devkit
-from deepcluster.studies.tasks import voc_tasks
+from deepcluster.studies.drawn_landmarks import write_landmarks
+from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
 
 
@@ -33,6 +35,17 @@ def two_sets(textures: Callable[..., Path]) -> tuple[Data, Data]:
 @pytest.fixture(scope="session")
 def devkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_devkit(tmp_path_factory.mktemp("voc"), {"train": 20, "val": 4, "test": 20})
+
+
+@pytest.fixture(scope="session")
+def landmarks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, ...]:
+    """Two drawn cities, as table 5 has them."""
+    folder = tmp_path_factory.mktemp("cities")
+    cities = {
+        name: write_landmarks(folder / name, seed=seed, landmarks=2, distractors=3)
+        for seed, name in enumerate(("Oxford", "Paris"))
+    }
+    return landmark_tasks(cities, settings=Retrieval(size=80, dimensions=16))
 
 
 @pytest.fixture

@@ -47,6 +47,17 @@ TRANSFER = {  # the label of the table, how it calls a row, and where its figure
     ("tab:flickr", r"\\OURS\s*&& YFCC100M"): paper.TABLE3["YFCC100M"],
     ("tab:pic", r"\\OURS\s*& \$k\$-means"): paper.PIC["k-means"],
     ("tab:pic", r"\\OURS\s*& PIC"): paper.PIC["PIC"],
+    ("tab:retrieval", "ImageNet labels"): paper.TABLE5["ImageNet labels"],
+    ("tab:retrieval", "Random"): paper.TABLE5["random"],
+    ("tab:retrieval", r"\\OURS"): paper.TABLE5["DeepCluster"],
+    ("tab:vocVGG", "ImageNet labels"): dict(enumerate(paper.TABLE4["ImageNet labels"])),
+    ("tab:vocVGG", "Random"): dict(enumerate(paper.TABLE4["random"])),
+    ("tab:vocVGG", r"\\OURS"): dict(enumerate(paper.TABLE4["DeepCluster"])),
+    ("tab:mlpImageNet", r"Supervised\s*& ImageNet"): {"": paper.MLP["supervised"]},
+    ("tab:mlpImageNet", r"Supervised Sobel\s*& ImageNet"): {"": paper.MLP["supervised Sobel"]},
+    ("tab:mlpImageNet", r"Random\s*& -"): {"": paper.MLP["random"]},
+    ("tab:mlpImageNet", r"\\OURS\s*& ImageNet"): {"": paper.MLP["DeepCluster"]},
+    ("tab:mlpImageNet", r"\\OURS\s*& YFCC100M"): {"": paper.MLP["YFCC100M"]},
 }
 
 
@@ -57,7 +68,7 @@ def test_transfer_figures_are_those_of_the_source(table: str, printed: str):
         pytest.skip("the paper's source is not beside the checkout")
     before, label, _ = SOURCE.read_text().partition(rf"\label{{{table}}}")
     assert label
-    text = before.rpartition(r"\begin{table}")[2]
+    text = before.rpartition(r"\begin{tabular}")[2]
     (line,) = re.findall(rf"^\s*{printed}\s*&&?(.*)\\\\", text, re.MULTILINE)
     cells = [cell for cell in line.split("&") if cell.strip()]
     values = [re.search(r"\d+\.\d", cell) for cell in cells]

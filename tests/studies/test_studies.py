@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,24 +14,44 @@ from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.reproduce_command import BY_NAME
-from deepcluster.studies import reassign, table1, table2
+from deepcluster.runtime.errors import DataError
+from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
 from deepcluster.studies.outcome import write
 from deepcluster.studies.paper import TABLE1
-from deepcluster.studies.study import Measured, Results
-from deepcluster.studies.terms import Terms
+from deepcluster.studies.study import Measured, Results, Row
+from deepcluster.studies.tasks import Task, landmark_tasks
+from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
 
 # Networks of seconds learn nothing, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
 
 QUICK = {"stopping"}
+DEEP = {"depth", "table4", "table5"}  # with VGG-16, so on fewer images and tasks
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in BY_NAME]
 )
-def test_a_study_leaves_table_data_and_figure(name: str, terms: Terms, tmp_path: Path):
+def test_a_study_leaves_table_data_and_figure(
+    name: str,
+    terms: Terms,
+    landmarks: tuple[Task, ...],
+    textures: Callable[..., Path],
+    tmp_path: Path,
+):
     study = BY_NAME[name]
+    if name in DEEP:
+        tasks = {task.name: task for task in terms.tasks}
+        terms = replace(
+            terms,
+            data=(Data("few", textures(12), textures(8)),),
+            images=12,
+            recipe=replace(terms.recipe, epochs=1),
+            tasks=(tasks["detection all"], tasks["segmentation fc6-8"]),
+        )
+    if study.judge == "retrieval":
+        terms = replace(terms, tasks=landmarks)
     if study.ten_crops:
         terms = replace(terms, probe=replace(terms.probe, ten_crops=True))
     study.refuse(terms)
@@ -110,20 +132,93 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
 PARTS = ("fc6-8", "all")
 
 
-def test_table2_is_the_papers_where_ours_is(terms: Terms):
-    """Fed the paper's own figures as ours, the table must print them, and its share, twice."""
+def fed_with(printed: Mapping[str, paper.Tasks], rows: list[Row], terms: Terms) -> Results:
+    """Results in which every row has reached what the paper prints, or nothing."""
 
     def measured(name: str) -> Measured:
-        printed = table2.PRINTED[name]
-        shares = {task.name: (printed[task.name] or 0) / 100 for task in terms.tasks}
+        theirs = printed.get(name, {})
+        shares = {task.name: (theirs.get(task.name) or 0) / 100 for task in terms.tasks}
         judged = {
             task: {"figures": {"eleven_point": share, "plain": share}}
             for task, share in shares.items()
         }
         return Measured(name, 0, judged)
 
-    rows = table2.rows(terms)
+    return Results(tuple(rows), tuple(measured(row.name) for row in rows))
+
+
+def test_table4_is_the_papers_where_ours_is(terms: Terms):
+    rows = table4.rows(terms)
+    assert {row.run.network.arch for row in rows if "VGG-16" in row.name} == {"vgg16"}
+    main, _, share = table4.sections(fed_with(table4.PRINTED, rows, terms), terms)
+    place = main.columns.index("detection all")
+    reached = {line.name: line.ours[place].mean for line in main.lines}  # type: ignore[union-attr]
+    assert reached == pytest.approx(
+        {name: printed["detection all"] for name, printed in table4.PRINTED.items()}
+    )
+    shallow, deep = share.lines
+    assert shallow.ours[place] == pytest.approx(100 * (55.4 - 47.8) / (56.8 - 47.8))
+    assert deep.ours[place] == pytest.approx(100 * (65.9 - 39.7) / (67.3 - 39.7))
+    assert deep.paper[place] == pytest.approx(deep.ours[place])
+
+
+def test_table5_is_the_papers_where_ours_is(terms: Terms, landmarks: tuple[Task, ...]):
+    terms = replace(terms, tasks=landmarks)
+    rows = table5.rows(terms)
+    colours = next(row for row in rows if row.name == "supervised RGB VGG-16")
+    assert colours.run.network.front == "rgb"
+    main, share, filters = table5.sections(fed_with(table5.PRINTED, rows, terms), terms)
+    assert list(main.columns) == ["Oxford", "Paris"]
+    deep = next(line for line in share.lines if line.name == "DeepCluster VGG-16")
+    wanted = [100 * (61.0 - 6.9) / (72.4 - 6.9), 100 * (72.0 - 22.0) / (81.5 - 22.0)]
+    assert deep.ours == pytest.approx(wanted)
+    assert deep.paper == pytest.approx(wanted)
+    (line,) = filters.lines
+    assert line.ours[0] == pytest.approx(5.5)
+    assert line.paper == (5.5, None)
+
+
+def test_whitening_is_learnt_on_the_other_city(tmp_path: Path):
+    cities = {"Oxford": tmp_path / "o", "Paris": tmp_path / "p"}
+
+    def whitening(*arguments: Any) -> list[str | None]:
+        return [task.settings(3).whiten_on for task in landmark_tasks(*arguments)]  # type: ignore[attr-defined]
+
+    assert whitening(cities) == [str(tmp_path / "p"), str(tmp_path / "o")]
+    assert whitening(cities, "photos") == ["photos", "photos"]
+    assert whitening({"Oxford": tmp_path / "o"}, "none") == ["none"]
+
+
+def test_the_figure_of_a_revisited_ground_truth_is_that_of_medium(tmp_path: Path):
+    (task,) = landmark_tasks({"Oxford": tmp_path}, "none")
+    levels = {"easy": {"map": 0.5}, "medium": {"map": 0.4}, "hard": {"queries": 0}}
+    figures = task.figures({"levels": levels})
+    assert list(figures.items()) == [("medium", 0.4), ("easy", 0.5)]
+    with pytest.raises(DataError, match="no query has an image"):
+        task.figures({"levels": {"all": {"queries": 0}}})
+
+
+def test_the_share_of_mlp_is_the_papers(terms: Terms):
+    rows = mlp.rows(terms)
+
+    def measured(name: str) -> Measured:
+        layers = [{"layer": "fc8", "top1": mlp.PRINTED[name] / 100}]
+        return Measured(name, 0, {data.name: {"result": {"layers": layers}} for data in terms.data})
+
     results = Results(tuple(rows), tuple(measured(row.name) for row in rows))
+    main, share = mlp.sections(results, terms)
+    assert {line.name: line.ours[0].mean for line in main.lines} == pytest.approx(mlp.PRINTED)  # type: ignore[union-attr]
+    wanted = 100 * (44.0 - 12.0) / (57.8 - 12.0)
+    assert share.lines[0].ours == pytest.approx([wanted, wanted])
+    assert share.lines[0].paper == pytest.approx((wanted,))
+    alone = replace(terms, data=terms.data[:1])
+    assert "DeepCluster, uncurated" not in [row.name for row in mlp.rows(alone)]
+
+
+def test_table2_is_the_papers_where_ours_is(terms: Terms):
+    """Fed the paper's own figures as ours, the table must print them, and its share, twice."""
+
+    results = fed_with(table2.PRINTED, table2.rows(terms), terms)
     main, plain, share = table2.sections(results, terms)
     tasks = ("classification", "detection", "segmentation")
     columns = [f"{task} {part}" for task in tasks for part in PARTS]

@@ -55,6 +55,29 @@ def test_what_is_done_is_not_done_again(workshop: Workshop):
     assert results.top1("not run", "first") == {}
 
 
+def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, tmp_path: Path):
+    recipe = workshop.terms.recipe
+    (lent,) = workshop.carry_out([Row("DeepCluster", recipe)]).measured
+    second = replace(workshop, out=tmp_path / "second", networks_of=(workshop.out,))
+    shorter = replace(recipe, epochs=1)
+    rows = [Row("called otherwise", recipe), Row("shorter", shorter)]
+    same, other = second.carry_out(rows).measured
+    assert same.top1("first") == lent.top1("first")
+    assert same.training is not None
+    assert same.training["from"] == str(workshop.out / "runs" / "deepcluster-seed0")
+    assert same.journal == lent.journal
+    assert other.training is not None
+    assert "from" not in other.training  # one epoch is not two
+    again = replace(second, networks_of=()).carry_out(rows).measured
+    assert [one.top1("first") for one in again] == [one.top1("first") for one in (same, other)]
+    for name in ("model.safetensors", "journal.jsonl"):
+        copies = [
+            workshop.out / "runs/deepcluster-seed0",
+            second.out / "runs/called-otherwise-seed0",
+        ]
+        assert len({(copy / name).read_bytes() for copy in copies}) == 1
+
+
 def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
     recipe = workshop.terms.recipe
     workshop.carry_out([Row("random", recipe, trained=False)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from matplotlib.figure import Figure
 
 from deepcluster.studies import paper
@@ -15,11 +13,7 @@ ARCHITECTURES = {"AlexNet": "alexnet", "VGG-16": "vgg16"}
 
 def rows(terms: Terms) -> list[Row]:
     """Two networks, trained and not."""
-    recipe = terms.recipe
-    deep = {
-        name: replace(recipe, network=replace(recipe.network, arch=arch))
-        for name, arch in ARCHITECTURES.items()
-    }
+    deep = {name: terms.with_arch(arch).recipe for name, arch in ARCHITECTURES.items()}
     return [
         *(Row(name, run) for name, run in deep.items()),
         *(Row(f"random {name}", run, trained=False) for name, run in deep.items()),
@@ -29,7 +23,7 @@ def rows(terms: Terms) -> list[Row]:
 def sections(results: Results, terms: Terms) -> list[Section]:
     """The best layer and the last one of each network, on each data set."""
     theirs = {
-        f"{prefix}{name}": f"{paper.DEPTH[row][place]} (mAP, detection)"
+        f"{prefix}{name}": f"{paper.TABLE4[row][place]} (mAP, detection)"
         for prefix, row in (("", "DeepCluster"), ("random ", "random"))
         for place, name in enumerate(ARCHITECTURES)
     }
@@ -58,4 +52,4 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
     axes.legend()
 
 
-STUDY = Study("depth", rows, sections, figure, source=paper.DEPTH_SOURCE)
+STUDY = Study("depth", rows, sections, figure, source=f"{paper.TABLE4_SOURCE}: another task")

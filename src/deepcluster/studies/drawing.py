@@ -46,6 +46,17 @@ def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
     axes.legend(fontsize="small")
 
 
+def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
+    """One bar for every row: accuracy at its best layer, on the first data set."""
+    figure.set_size_inches(7, 4)
+    axes = figure.subplots()
+    data = terms.data[0].name
+    found = [results.best_layer(name, data) for name in results.names]
+    axes.bar(results.names, [0.0 if best is None else best.mean for best in found])
+    axes.set(ylabel="top-1 accuracy, %", title=data)
+    axes.tick_params(axis="x", rotation=20)
+
+
 def curve(axes: Axes, places: Sequence[str | float], values: Sequence[Figured], name: str) -> None:
     """Means joined by a line, with the spread over seeds."""
     spreads = [value.spread or 0.0 for value in values]

@@ -19,7 +19,7 @@ from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import flat
-from deepcluster.studies.study import Figured, Line, Results, Section, Study
+from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study
 from deepcluster.studies.terms import Terms
 from deepcluster.studies.workshop import differing
 
@@ -127,7 +127,7 @@ def provenance(seeds: Sequence[int], command: str) -> dict[str, Any]:
 
 def _judge(study: Study, terms: Terms) -> dict[str, Any]:
     """The settings of what the rows are judged by."""
-    if study.judge == "transfer":
+    if study.judge in BY_TASK:
         return {
             task.name: asdict(task.settings(0))  # type: ignore[call-overload]
             for task in terms.tasks

@@ -11,6 +11,7 @@ from PIL import Image
 from deepcluster.clusters import KMeans
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
+from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
@@ -20,33 +21,44 @@ from deepcluster.presets import small
 from deepcluster.pseudolabels import Draw
 from deepcluster.settings import Architecture
 from deepcluster.studies.drawn_devkit import write_devkit
-from deepcluster.studies.tasks import voc_tasks
+from deepcluster.studies.drawn_landmarks import write_landmarks
+from deepcluster.studies.study import BY_TASK, Judge
+from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.training.optimizers import Optimization
 
 TRAIN, TEST = 30, 20  # crops of each picture
+_FEW, _SHORT = 3, 2  # crops of each picture, and epochs, where tasks judge and not the pictures
 _DIVIDE = 0.62  # of a picture's width: crops to learn from are left of it, those to test on right
 _KINDS, _SIDE = 8, 72
 
 
-def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
+def smoke_terms(
+    folder: Path, seeds: tuple[int, ...], ten_crops: bool, judge: Judge = "linear"
+) -> Terms:
     """Tiny terms; the images are written into the folder unless they are there."""
     done = folder / "done"
+    by_task = judge in BY_TASK
+    crops = _FEW if by_task else TRAIN
     if not done.exists():
-        write_demo_images(folder / "pictures" / "train", TRAIN, part=(0, _DIVIDE))
+        write_demo_images(folder / "pictures" / "train", crops, part=(0, _DIVIDE))
         write_demo_images(folder / "pictures" / "val", TEST, part=(_DIVIDE, 1))
         _write_gratings(folder / "gratings" / "train", 15, seed=0)
         _write_gratings(folder / "gratings" / "val", 10, seed=1)
-        write_devkit(folder, {"train": 40, "val": 40, "test": 40})
+        if judge == "transfer":
+            write_devkit(folder)
+        elif judge == "retrieval":
+            write_landmarks(folder / "oxford", seed=0)
+            write_landmarks(folder / "paris", seed=1)
         done.touch()
     recipe = replace(
         small(),
-        epochs=7,
+        epochs=_SHORT if by_task else 7,
         network=Architecture(input_size=64, width=1024, dropout=0.0),
         whitening=Whitening(dimensions=24),
-        clustering=KMeans(k=36),
+        clustering=KMeans(k=12 if by_task else 36),
         clustering_start="previous",
-        draw=Draw(reassign=2),
+        draw=Draw(reassign=1 if by_task else 2),
         # In so few steps only a head that stays learns anything.
         training=Optimization(
             step=0.03, schedule="cosine", batch=32, head="matched", head_momentum=0.9
@@ -58,21 +70,30 @@ def smoke_terms(folder: Path, seeds: tuple[int, ...], ten_crops: bool) -> Terms:
             Data(name, folder / name / "train", folder / name / "val")
             for name in ("pictures", "gratings")
         ),
-        images=TRAIN * len(PICTURES),
+        images=crops * len(PICTURES),
         recipe=recipe,
         lists=folder / "lists",
         seeds=seeds,
         probe=LinearProbe(steps=(1.0, 10.0), decays=(1e-5,), **short),  # type: ignore[arg-type]
         mlp=MLPProbe(steps=(0.01, 0.03), **short),  # type: ignore[arg-type]
-        tasks=voc_tasks(
-            folder / "VOCdevkit",
-            VOCClassification(epochs=15, batch=16, steps=(0.01, 0.03), decays=(1e-6,), hidden=256),
-            VOCDetection(steps=(0.003,), passes=2, short_side=96, regions=200, dropout=0.0),
-            VOCSegmentation(epochs=4, batch=4, steps=(0.01,)),
-        ),
-        grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(7,)),
+        tasks=_tasks(folder, judge),
+        grid=Grid(steps=(0.02,), decays=(1e-4,), epochs=(_SHORT if by_task else 7,)),
         both_fronts=False,
     )
+
+
+def _tasks(folder: Path, judge: Judge) -> tuple[Task, ...]:
+    if judge == "retrieval":
+        cities = {"Oxford": folder / "oxford", "Paris": folder / "paris"}
+        return landmark_tasks(cities, settings=Retrieval(size=112, dimensions=32))
+    if judge == "transfer":
+        return voc_tasks(
+            folder / "VOCdevkit",
+            VOCClassification(epochs=3, batch=16, steps=(0.03,), decays=(1e-6,), hidden=256),
+            VOCDetection(steps=(0.003,), passes=0.5, short_side=96, regions=100, dropout=0.0),
+            VOCSegmentation(epochs=1, batch=4, steps=(0.01,)),
+        )
+    return ()
 
 
 def _write_gratings(folder: Path, count: int, seed: int) -> None:

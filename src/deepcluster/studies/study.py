@@ -14,7 +14,10 @@ from deepcluster.settings import Run
 from deepcluster.studies.paper import Figures
 from deepcluster.studies.terms import Terms
 
-Judge = Literal["linear", "mlp", "transfer"]
+Judge = Literal["linear", "mlp", "transfer", "retrieval"]
+"""Probes on labelled images; or tasks: those of Pascal VOC, or landmarks to be found."""
+
+BY_TASK: tuple[Judge, ...] = ("transfer", "retrieval")
 
 
 @dataclass(frozen=True)

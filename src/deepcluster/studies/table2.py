@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deepcluster.studies import paper
 from deepcluster.studies.drawing import bars_by_task
-from deepcluster.studies.study import Line, Results, Row, Section, Study
-from deepcluster.studies.tables import by_task
+from deepcluster.studies.study import Results, Row, Section, Study
+from deepcluster.studies.tables import by_task, share_of_gap
 from deepcluster.studies.terms import Terms
 
 PRINTED = {
@@ -28,27 +28,9 @@ def rows(terms: Terms) -> list[Row]:
 
 def sections(results: Results, terms: Terms) -> list[Section]:
     """What each task reaches, and how much of the gap is closed."""
-    made = by_task(results, terms, PRINTED)
-    if share := _share(results, terms):
-        title = "share of the gap from random to supervised, %"
-        made.append(Section(title, made[0].columns, [share], digits=0))
-    return made
-
-
-def _share(results: Results, terms: Terms) -> Line | None:
-    """Between the untrained network of the recipe's front and the supervised one."""
-    low = f"random-{terms.recipe.network.front}"
-    names = ("DeepCluster", low, "supervised")
-    if not {*names} <= {*results.names}:
-        return None
-    tasks = [task.name for task in terms.tasks]
-    theirs = [tuple(PRINTED[name].get(task) for task in tasks) for name in names]
-    ours = [
-        tuple(None if one is None else one.mean for one in results.transferred(name, tasks))
-        for name in names
-    ]
-    note = f"between {low} and supervised"
-    return Line("DeepCluster", paper.gap_closed(*theirs), paper.gap_closed(*ours), note)
+    low = f"random-{terms.recipe.network.front}"  # the untrained network of the recipe's front
+    ways = [("DeepCluster", low, "supervised")]
+    return by_task(results, terms, PRINTED) + share_of_gap(results, terms, PRINTED, ways)
 
 
 STUDY = Study("table2", rows, sections, bars_by_task, source=paper.TABLE2_SOURCE, judge="transfer")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.transfer import Transfer
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
+from deepcluster.images.folder import encoded
+from deepcluster.runtime.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,41 @@ def voc_tasks(
         _segmentation(devkit, replace(pixels, train="fc6-8")),
         _segmentation(devkit, replace(pixels, train="all")),
     )
+
+
+def landmark_tasks(
+    cities: Mapping[str, Path], whiten_on: str | None = None, settings: Retrieval | None = None
+) -> tuple[Task, ...]:
+    """The columns of table 5.
+
+    Args:
+        cities: Oxford, Paris or both.
+        whiten_on: Images that the whitening is learnt on; the other city if not given.
+        settings: The protocol, apart from its whitening.
+    """
+    retrieval = settings or Retrieval()
+    tasks = []
+    for name, place in cities.items():
+        others = [str(other) for other in cities.values() if other != place]
+        city = replace(retrieval, whiten_on=whiten_on or next(iter(others), None))
+        tasks.append(_retrieval(name, place, city))
+    return tuple(tasks)
+
+
+def _retrieval(name: str, place: Path, settings: Retrieval) -> Task:
+    def figures(result: dict[str, Any]) -> dict[str, float]:
+        """The original ground truth's figure; of the revisited one, medium before the others."""
+        levels = result["levels"]
+        found = {
+            level: levels[level]["map"]
+            for level in ("all", "medium", "easy", "hard")
+            if "map" in levels.get(level, {})
+        }
+        if not found:
+            raise DataError(f"{encoded(str(place))}: no query has an image that could be found")
+        return found
+
+    return Task(name, place, lambda seed: replace(settings, seeds=(seed,)), figures)
 
 
 def _classification(devkit: Path, settings: VOCClassification) -> Task:

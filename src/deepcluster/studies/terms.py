@@ -80,6 +80,11 @@ class Terms:
         """The recipe with another front."""
         return replace(self.recipe, network=replace(self.recipe.network, front=front))
 
+    def with_arch(self, arch: str) -> Terms:
+        """The same terms with another network."""
+        recipe = self.recipe
+        return replace(self, recipe=replace(recipe, network=replace(recipe.network, arch=arch)))
+
     def with_power_iteration(self) -> Run:
         """The recipe with the paper's other clustering; sigma from the distances themselves."""
         clustering = PowerIteration(sigma="auto")

@@ -28,9 +28,11 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run, flat
 from deepcluster.studies.image_lists import write_kept_part
-from deepcluster.studies.study import Judge, Measured, Results, Row
+from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
+
+_NOT_LENT = shutil.ignore_patterns("checkpoints", "lock")  # of a run that another study copies
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Workshop:
     terms: Terms
     bench: Bench
     judge: Judge = "linear"
+    networks_of: tuple[Path, ...] = ()
+    """Folders of other studies; what they have trained the same way is not trained again."""
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
@@ -59,7 +63,7 @@ class Workshop:
     def _measured(self, row: Row, seed: int) -> Measured:
         run = replace(row.run, seed=seed)
         training = self._trained(row, run) if row.trained else None
-        if self.judge == "transfer":
+        if self.judge in BY_TASK:
             judged = {task.name: self._transferred(row, run, task) for task in self.terms.tasks}
         else:
             judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
@@ -87,7 +91,33 @@ class Workshop:
             return {"journal": journal, "closing": closing, "seconds": round(spent, 1)}
 
         wanted = {**_described(run), "images": str(row.images or self.terms.data[0].train)}
-        return self._once(f"{slug(row.name)}-seed{run.seed}-training", wanted, carried_to_the_end)
+        name = f"{slug(row.name)}-seed{run.seed}-training"
+        if self.bench.world.leads and row.continues is None:
+            self._borrow(name, wanted, folder)
+        self.bench.world.wait()
+        return self._once(name, wanted, carried_to_the_end)
+
+    def _borrow(self, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
+        """Copy a network that another study has trained with these settings on these images."""
+        part = self.out / "parts" / f"{name}.json"
+        if part.exists():
+            return
+        for study in self.networks_of:
+            for other in sorted((study / "parts").glob("*-training.json")):
+                source = study / "runs" / other.name.removesuffix("-training.json")
+                done: dict[str, Any] = {}
+                with suppress(OSError, ValueError):
+                    done = json.loads(other.read_text())
+                alike = _resolved(done.get("settings", {})) == _resolved(wanted)
+                if not alike or not (source / "model.safetensors").is_file():
+                    continue
+                # The part is written last: where this is cut short, it is done anew.
+                shutil.rmtree(folder.path, ignore_errors=True)
+                shutil.copytree(source, folder.path, ignore=_NOT_LENT)
+                text = json.dumps({**done, "settings": wanted, "from": str(source)}, indent=1)
+                RunFolder(part.parent).write(part.name, text + "\n")
+                self.bench.display.say(f"  trained before: {source}")
+                return
 
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
@@ -152,7 +182,7 @@ class Workshop:
         for other in before:
             if other.name == row.tuned_like:
                 same = row.candidates[other.candidates.index(other.run)]
-                return replace(row, run=same, note=f"{_choice(same)}, as {other.name}")
+                return _noted(replace(row, run=same), f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
         for number, run in enumerate(row.candidates, 1):
@@ -168,7 +198,7 @@ class Workshop:
             log = [{"settings": what, "held_out_top1": score} for score, _, what in trials]
             text = json.dumps(log, indent=2) + "\n"
             RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
-        return replace(row, run=run, note=f"{row.note}; {note}" if row.note else note)
+        return _noted(replace(row, run=run), note)
 
     def _held_out(self, trial: Row, data: Data) -> float:
         """Mean over the layers of the probe's accuracy on the part held out, which it keeps apart.
@@ -248,6 +278,17 @@ class Workshop:
             RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
         self.bench.world.wait()  # nobody looks for the file before it is there
         return made
+
+
+def _noted(row: Row, note: str) -> Row:
+    """The row with one more thing said of it."""
+    return replace(row, note=f"{row.note}; {note}" if row.note else note)
+
+
+def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, with the images by their whole path."""
+    settings = json.loads(json.dumps(settings))
+    return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
 
 
 def _described(run: Run) -> dict[str, Any]:
