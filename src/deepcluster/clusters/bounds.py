@@ -91,7 +91,7 @@ class Bounds:
             labels: (m,) the centroids they had.
         """
         queries, norm = prepared.ready(rows), _norm(prepared, squares)
-        own = prepared.norms[labels] - 2 * (queries * prepared.rows[labels]).sum(dim=1)
+        own = prepared.norms[labels] - 2 * prepared.rows[labels].mul_(queries).sum(dim=1)
         count = len(moved.rows)
         scores = queries.new_empty((len(queries), count + 1))
         torch.addmm(moved.norms, queries, moved.rows.T, alpha=-2, out=scores[:, :count])

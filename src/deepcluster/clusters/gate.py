@@ -36,13 +36,15 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
         raise UsageError(f"the rows of the processes have different widths: {widths}")
     if unit:
         read = read.directions()
+    # Room for all results beforehand: small ones left between large blocks would hold the memory
+    # of these.
     prints = torch.zeros(len(read), dtype=torch.int64, device=read.device)
-    broken = []
+    finite = torch.ones(len(read), dtype=torch.bool, device=read.device)
     for place, block in read.blocks(_block_of(read)):
-        broken.append((~block.isfinite().all(dim=1)).nonzero()[:, 0] + place.start)
+        finite[place] = block.isfinite().all(dim=1)
         prints[place] = fingerprints(block)
     total = sum(world.counts(len(read)))
-    refuse_nonfinite(torch.cat([*broken, torch.zeros(0).to(prints)]), len(read), total, world)
+    refuse_nonfinite((~finite).nonzero()[:, 0], len(read), total, world)
     distinct = _first_of_each(world.gather(prints))
     if len(distinct) < 2:
         raise NumericsError(

@@ -124,9 +124,11 @@ class ExactSearch:
         doubted = self._bounds.renewed(centroids, self._labels)
         moved = self._bounds.fastest(prepared, doubted)
 
-        def screened(share: Rows, first: int) -> tuple[Tensor, Tensor]:
-            """What the sums change by, and the numbers of the rows in doubt."""
-            change, room, doubts = torch.zeros_like(self._sums), prepared.room(), []
+        unsure = torch.zeros_like(doubted)
+
+        def screened(share: Rows, first: int) -> Tensor:
+            """What the sums change by."""
+            change, room = torch.zeros_like(self._sums), prepared.room()
             for place, block in share.blocks(self._at_once(prepared)):
                 number = doubted[first + place.start :][: len(block)].nonzero()[:, 0]
                 rows = block if len(number) == len(block) else block[number]
@@ -140,14 +142,13 @@ class ExactSearch:
                     found = prepared.nearest_one(rows, self._squares[number], room)
                     self._bounds.keep(prepared, number, self._squares[number], found)
                     self._relabel(number, rows, found.index, change)
-                    doubts.append(number[~found.certain])
-            return change, torch.cat([*doubts, self._labels[:0]])
+                    unsure[number] = ~found.certain
+            return change
 
         with full_float32():
-            done = for_each_share(self._rows, screened, each_holds=8 * centroids.numel())
-        for change, _ in done:
-            self._sums += change
-        self._settle(torch.cat([each[1] for each in done]), prepared)
+            for change in for_each_share(self._rows, screened, each_holds=8 * centroids.numel()):
+                self._sums += change
+        self._settle(unsure.nonzero()[:, 0], prepared)
         sizes = torch.bincount(self._labels, minlength=k)
         sums = self._sums - sizes[:, None] * self._accounts.mean.double()
         squares = sums.new_zeros(k)
@@ -166,7 +167,7 @@ class ExactSearch:
         other = (labels != before).nonzero()[:, 0]
         if not len(other):
             return
-        moved = rows[other].double()
+        moved = (rows if len(other) == len(rows) else rows[other]).double()
         add_to_groups(sums, labels[other], moved)
         if bool((before[other] >= 0).all()):  # none, or all, had one
             add_to_groups(sums, before[other], -moved)
