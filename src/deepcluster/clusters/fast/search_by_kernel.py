@@ -15,7 +15,7 @@ from deepcluster.clusters.fast.nearest_kernel import (
     two_nearest,
 )
 from deepcluster.clusters.fast.sums_kernel import sums_by_kernel
-from deepcluster.clusters.neighbours import Neighbours, Prepared, measured
+from deepcluster.clusters.neighbours import Neighbours, Prepared, measured, nearest
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.search import Accounts
 from deepcluster.clusters.totals import Totals
@@ -90,7 +90,6 @@ class SearchByKernel:
         distance = torch.empty(index.shape, dtype=torch.float64, device=centroids.device)
         rounded = self._precision == "bfloat16" and k <= MOST_TO_CHOOSE_FROM
         about = self._moved(centroids) if rounded else centroids - self._accounts.mean
-        prepared = Prepared.of(centroids)
         for place, block in self._rows.blocks(max(1, self._block)):
             watch = None
             if rounded:
@@ -110,10 +109,11 @@ class SearchByKernel:
                 here = slice(place.start + start, place.start + min(start + step, len(block)))
                 index[here], distance[here] = found
             if watch is None:
-                watch = distance[place, 0] < _TIGHT * moved.float().square().sum(dim=1)
+                length = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float32)
+                watch = distance[place, 0] < _TIGHT * length.square()
             doubtful = watch.nonzero()[:, 0]
             if len(doubtful):
-                exact = prepared.nearest(block[doubtful], count)
+                exact = nearest(block[doubtful], centroids, count)
                 index[doubtful + place.start] = exact.index
                 distance[doubtful + place.start] = exact.distance
         return Neighbours(index, distance)
