@@ -84,3 +84,31 @@ def test_a_centroid_that_jumps_is_noticed():
         anew = ExactSearch(Rows.of(rows), World()).totals(first)
         assert torch.equal(known.sizes, anew.sizes)
         torch.testing.assert_close(known.means, anew.means, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e8, 1e12])
+def test_a_far_row_that_leaves_a_cluster_leaves_no_rounding_behind(far, monkeypatch):
+    rows = torch.randn(600, 6, generator=torch.Generator().manual_seed(0))
+    rows[7] *= far
+    kmeans = KMeans(k=9, redo=4)
+    found = kmeans(rows)
+    plain, totals = ExactSearch, ExactSearch.totals
+    monkeypatch.setattr(
+        ExactSearch, "totals", lambda _, centroids: totals(plain(Rows.of(rows), World()), centroids)
+    )
+    anew = kmeans(rows)
+    assert torch.equal(found.labels, anew.labels)
+    assert torch.equal(found.centroids, anew.centroids)
+
+
+def test_bounds_hold_after_many_steps_too_small_for_their_last_digit():
+    """A centroid that comes nearer by one last digit a thousand times."""
+    rows = torch.linspace(-0.7502, -0.7498, 4000)[:, None]
+    centroids = torch.tensor([[-1.95], [0.45]])
+    search = ExactSearch(Rows.of(rows), World())
+    for step in range(1500):
+        centroids[1] = torch.nextafter(centroids[1], torch.tensor(-10.0))
+        known = search.totals(centroids)
+        if step % 100 == 99:
+            anew = ExactSearch(Rows.of(rows), World()).totals(centroids)
+            assert torch.equal(known.sizes, anew.sizes)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepcluster.clusters import KMeans
+from deepcluster.clusters import KMeans, kmeans
+from deepcluster.clusters.rows import Rows
 from deepcluster.runtime.errors import PlainSearch
+from deepcluster.runtime.world import World
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -48,6 +50,20 @@ def test_without_a_gpu_the_fast_search_is_the_exact_one():
     exact, fast = KMeans(k=5)(rows), KMeans(k=5, precision="bfloat16")(rows)
     assert torch.equal(exact.labels, fast.labels)
     assert exact.objective == fast.objective
+
+
+@pytest.mark.parametrize("fails_elsewhere", [False, True])
+def test_all_processes_search_by_kernels_or_none_does(fails_elsewhere, monkeypatch):
+    by_kernel = pytest.importorskip("deepcluster.clusters.fast.search_by_kernel")
+    monkeypatch.setattr(by_kernel, "SearchByKernel", lambda *about: "by kernels")
+    monkeypatch.setattr(kmeans, "ExactSearch", lambda *about: "exactly")
+    monkeypatch.setattr(World, "any", lambda world, flag: flag or fails_elsewhere)
+    rows = Rows(torch.zeros(0, 4), torch.device("cuda"))  # here there is nothing to fail on
+    if fails_elsewhere:
+        with pytest.warns(PlainSearch, match="not in another process"):
+            assert kmeans._search(rows, "bfloat16", World()) == "exactly"
+    else:
+        assert kmeans._search(rows, "bfloat16", World()) == "by kernels"
 
 
 @pytest.mark.gpu

@@ -58,3 +58,12 @@ def test_in_a_round_nobody_plays_twice(count):
         assert len(names) == len(set(names))
         played |= {frozenset(pair) for pair in pairs}
     assert len(played) == count * (count - 1) // 2
+
+
+def test_numbers_whose_squares_overflow():
+    rows = 10 * rows_of("plain", 700)
+    rows[100] = 0
+    rows[100, 0] = 2e38
+    rows[600] = -rows[100]
+    found, expected = nearest_others(rows, 3), nearest(rows, rows, 3, skip_self_from=0)
+    assert torch.equal(found.index, expected.index)

@@ -15,7 +15,9 @@ from deepcluster.clusters.neighbours import Prepared, Screened
 
 _MEASURED = 0.25  # of the centroids, those that moved farthest
 _WORTH = 0.6  # share of rows in question up to which it pays to look at these first
-_ROUNDING = 1 + 1e-5  # of bounds, in float32
+_MOST = 2**13  # of them, as many as are screened at once
+_ROUNDING = 1 + 1e-5  # of what is measured, in float32
+_STEP = 2.0**-22  # by which a bound widens whenever something is added to it, and rounded
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Bounds:
             return torch.ones_like(labels, dtype=torch.bool)
         moves = (centroids.double() - before.double()).norm(dim=1)
         self._moves = (moves * _ROUNDING).float()
-        self._own += self._moves[labels]
-        reached = self._others - self._moves.max()
+        self._own = (self._own + self._moves[labels]) * (1 + _STEP)
+        reached = (self._others - self._moves.max()) * (1 - _STEP)
         kept = self._own < reached
         self._others = torch.where(kept, reached, self._others)
         return ~kept
@@ -60,7 +62,7 @@ class Bounds:
         moves = self._moves
         if moves is None:
             return None
-        count = int(_MEASURED * len(moves))
+        count = min(int(_MEASURED * len(moves)), _MOST)
         order = moves.argsort(descending=True, stable=True)
         others = float(moves[order[count]])
         open_still = doubted & ~(self._own < self._others - others)
@@ -99,7 +101,7 @@ class Bounds:
         scores.scatter_(1, moved.place[labels][:, None], torch.inf)
         upper = _upper(prepared, norm, own)
         lower = _lower(prepared, norm, scores.amin(dim=1))
-        lower = torch.minimum(lower, self._others[number] - moved.others)
+        lower = torch.minimum(lower, (self._others[number] - moved.others) * (1 - _STEP))
         self._own[number], self._others[number] = upper, lower
         return ~(upper < lower)
 

@@ -28,6 +28,8 @@ def nearest_others(rows: Tensor, count: int) -> Neighbours:
     if rows.device.type != "cpu" or len(rows) < 2 * _BLOCK or count + 2 > _GROUP:
         return nearest(rows, rows, count, skip_self_from=0)
     prepared = Prepared.of(rows)
+    if not bool(prepared.norms.isfinite().all()):  # beyond what scores can tell
+        return nearest(rows, rows, count, skip_self_from=0)
     board = _Board.of(prepared, kept=count + 2)
     blocks = range(-(-len(rows) // _BLOCK))
 

@@ -42,8 +42,8 @@ class KMeans(CentroidEstimator):
     """How often, at most, the centroids move to the means of their rows."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """How the centroids are found on a GPU: float32 is exact; bfloat16, many times as fast, finds \
-    for rows of unit length that are not much nearer than 0.3 to a centroid one that is nearest to \
-    within a thousandth, as does tf32."""
+    for rows of unit length, of 64 columns or more, not much nearer than 0.3 to a centroid, one \
+    that is nearest to within a thousandth, as does tf32."""
     metric: Literal["euclidean", "spherical"] = "euclidean"
     """Which rows are alike: near ones, or, of whatever length, those in the same direction."""
     start: Literal["random", "k-means++"] = "random"
@@ -145,10 +145,12 @@ class KMeans(CentroidEstimator):
             ("tolerance", self.tolerance, 0),
             ("rows_per_centroid", self.rows_per_centroid, 1),
         ):
-            whole = name == "tolerance" or isinstance(value, Integral)
-            if value is not None and (not isinstance(value, Real) or not whole):
-                raise UsageError(f"{name} = {value!r}: a whole number is needed")
-            if value is not None and not value >= least:
+            if name == "rows_per_centroid" and value is None:
+                continue
+            kind, called = (Real, "number") if name == "tolerance" else (Integral, "whole number")
+            if not isinstance(value, kind):
+                raise UsageError(f"{name} = {value!r}: a {called} is needed")
+            if not value >= least:
                 raise UsageError(f"{name} = {value}: at least {least} is needed")
         for name in ("precision", "metric", "start"):
             known = get_args(get_type_hints(type(self))[name])
@@ -222,16 +224,22 @@ def _search(rows: Rows, precision: Literal["float32", "tf32", "bfloat16"], world
     """By kernels on a GPU, if they can be had; what stands in for them gives exact answers."""
     if rows.device.type != "cuda":
         return ExactSearch(rows, world)
+    found: Search | None = None
+    why = "not in another process"
     try:
         from deepcluster.clusters.fast.search_by_kernel import SearchByKernel
 
-        return SearchByKernel(rows, world, precision)
+        found = SearchByKernel(rows, world, precision)
     except (ImportError, ValueError) as error:
-        warnings.warn(
-            PlainSearch(f"no kernel for the nearest centroid ({error}); searching in float32"),
-            stacklevel=3,
-        )
-        return ExactSearch(rows, world)
+        why = str(error)
+    # All or none: a process without rows, say, does not notice that there is no compiler.
+    if not world.any(found is None) and found is not None:
+        return found
+    warnings.warn(
+        PlainSearch(f"no kernel for the nearest centroid ({why}); searching in float32"),
+        stacklevel=3,
+    )
+    return ExactSearch(rows, world)
 
 
 def _sample(rows: Rows, k: int, each: int | None, world: World, generator: torch.Generator) -> Rows:

@@ -123,6 +123,9 @@ class ExactSearch:
             self._sums = centroids.new_zeros(centroids.shape, dtype=torch.float64)
         doubted = self._bounds.renewed(centroids, self._labels)
         moved = self._bounds.fastest(prepared, doubted)
+        if moved is None and bool(doubted.all()):  # summed anew: a row that left leaves no rounding
+            self._labels.fill_(-1)
+            self._sums.zero_()
 
         unsure = torch.zeros_like(doubted)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from deepcluster.clusters.rows import Rows
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
+_one_at_a_time = Lock()
 _LEAST = 4096  # rows that are worth a thread
 _MOST_HELD = 2**26  # bytes, by all shares together
 
@@ -41,16 +43,17 @@ def for_each_share(
 
 def on_each_core(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
     """What `work` gives for each item, in order; one item a core at a time, on the CPU."""
-    threads = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()  # which each thread must be told
 
     def told(item: Item) -> Found:
         with torch.inference_mode(inference), torch.no_grad():
             return work(item)
 
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(told, items))
-    finally:
-        torch.set_num_threads(threads)
+    with _one_at_a_time:  # or the second would take the first one's single thread for the usual
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                return list(pool.map(told, items))
+        finally:
+            torch.set_num_threads(threads)

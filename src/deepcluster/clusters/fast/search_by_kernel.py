@@ -111,8 +111,7 @@ class SearchByKernel:
             if watch is None:
                 length = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float32)
                 watch = distance[place, 0] < _TIGHT * length.square()
-            doubtful = watch.nonzero()[:, 0]
-            if len(doubtful):
+            for doubtful in watch.nonzero()[:, 0].split(step):
                 exact = nearest(block[doubtful], centroids, count)
                 index[doubtful + place.start] = exact.index
                 distance[doubtful + place.start] = exact.distance
