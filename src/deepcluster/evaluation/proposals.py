@@ -123,8 +123,9 @@ def read_regions(folder: Path, images: VocSet, most: int) -> Regions:
         *(OSError, ValueError, TypeError, IndexError, KeyError, NotImplementedError),
         *(MatReadError, zlib.error),  # cut short or damaged
     ) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"{where} is no file of selective-search boxes ({str(error).splitlines()[0]}); it "
+            f"{where} is no file of selective-search boxes ({why}); it "
             "needs boxes and images, as MATLAB 5 writes them"
         ) from error
     if len(names) != len(cells):
