@@ -2,7 +2,8 @@
 
     python benchmarks/kmeans.py [--sizes N] [--out FILE]
 
-On a GPU: iterations at several sizes against chunked torch, and flash-kmeans where it is installed.
+On a GPU: iterations at several sizes against chunked torch, and flash-kmeans where it is installed,
+in about a minute and a half. What is measured is told at once, and what fails says so in its place.
 On a CPU: 20 iterations against scikit-learn, chunked torch, and faiss where it is installed, as it
 comes and with its BLAS told which kernels to use; then the graph, and power iteration on it. Each
 peer on the CPU has a process to itself, so that its peak memory can be told.
@@ -14,6 +15,7 @@ import argparse
 import multiprocessing
 import os
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -36,6 +38,8 @@ SIZES = [
 CPU_SIZE = (200_000, 256, 1_000)
 GRAPH_ROWS = 100_000
 NODES = 1_000_000
+_ENOUGH_SECONDS = 1.0  # of runs of one thing, after which no further one is made
+_LIMIT_SECONDS = 130  # after which nothing more is begun on a GPU
 
 
 def unit_rows(count: int, width: int, device: str) -> Tensor:
@@ -56,18 +60,37 @@ def starting_rows(rows: Tensor, k: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=source, device=rows.device)[:k]].clone()
 
 
-def seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> float:
-    """The shortest of a few runs after one to warm up."""
+def timed(work: Callable[[], object], repeats: int = 5, warm: bool = True) -> list[float]:
+    """Seconds of a few runs, the shortest first, after one to warm up; of two, if they are long."""
     if warm:
         work()
-    taken = []
-    for _ in range(repeats):
+    taken: list[float] = []
+    while len(taken) < repeats and (len(taken) < 2 or sum(taken) < _ENOUGH_SECONDS):
         _synchronize()
         begun = time.perf_counter()
         work()
         _synchronize()
         taken.append(time.perf_counter() - begun)
-    return min(taken)
+    return sorted(taken)
+
+
+def seconds(work: Callable[[], object], repeats: int = 3, warm: bool = True) -> float:
+    """The shortest of a few runs after one to warm up."""
+    return timed(work, repeats, warm)[0]
+
+
+class Report:
+    """Lines that are told, and written to the file if there is one, as soon as they are known."""
+
+    def __init__(self, out: Path | None) -> None:
+        self._out, self._lines = out, list[str]()
+
+    def add(self, *lines: str) -> None:
+        """Tell and write them."""
+        self._lines += lines
+        print(*lines, sep="\n", flush=True)
+        if self._out is not None:
+            self._out.write_text("\n".join([*self._lines, ""]))
 
 
 def chunked(rows: Tensor, centroids: Tensor, chunk: int) -> Tensor:
@@ -91,61 +114,121 @@ def mean_squared_distance(rows: Tensor, centroids: Tensor) -> float:
     return total / len(rows)
 
 
-def on_gpu(sizes: list[tuple[int, int, int]]) -> list[str]:
-    lines = [
-        "| n, d, k | an iteration, bfloat16 | tf32 | float32 | flash-kmeans bfloat16 | "
-        "chunked torch TF32 | 20 iterations, splits and labels, bfloat16 | "
-        "objective after 10: bfloat16 / float32 / flash-kmeans |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def on_gpu(report: Report, sizes: list[tuple[int, int, int]], device: str = "cuda") -> None:
+    names = [name for name, _ in _measures(torch.empty(0, 1), torch.empty(0, 1))]
+    report.add(f"| n, d, k | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|")
+    begun = time.monotonic()
     for count, width, k in sizes:
-        lines.append(_on_gpu(count, width, k))
-        print(lines[-1], flush=True)
-        torch.cuda.empty_cache()
-    return lines
+        cells = [f"{count:,}, {width}, {k:,}"]
+        try:
+            rows = unit_rows(count, width, device)
+            for name, measure in _measures(rows, starting_rows(rows, k)):
+                late = time.monotonic() - begun > _LIMIT_SECONDS
+                cells.append("not run: late" if late else _told(measure))
+                print(f"{cells[0]}: {name}: {cells[-1]}", file=sys.stderr, flush=True)
+        except Exception as error:
+            cells += [_failure(error)] + ["-"] * (len(names) - len(cells))
+        finally:  # what was measured is told, even if Ctrl-C ends it here
+            report.add(f"| {' | '.join(cells)} |")
+            rows = None
+            torch.cuda.empty_cache()
+    report.add(
+        "", f"Shortest of at most 5 runs (median in brackets); {time.monotonic() - begun:.0f} s."
+    )
 
 
-def _on_gpu(count: int, width: int, k: int) -> str:
-    from deepcluster.clusters.fast.search_by_kernel import SearchByKernel
-    from deepcluster.clusters.rows import Rows
-    from deepcluster.runtime.world import World
+def _measures(rows: Tensor, start: Tensor) -> list[tuple[str, Callable[[], str]]]:
+    """What a size is asked, with its name: each can fail without the others."""
+    flash: list[Callable[[int], Tensor]] = []
+    objective: dict[str, float] = {}
 
-    world = World(device=torch.device("cuda"))
-    rows = unit_rows(count, width, "cuda")
-    start = starting_rows(rows, k)
-    cells = [f"{count:,}, {width}, {k:,}"]
-    for precision in ("bfloat16", "tf32", "float32"):
-        search = SearchByKernel(Rows.of(rows), world, precision)  # type: ignore[arg-type]
-        took = seconds(lambda search=search: search.totals(start).means.float())  # type: ignore[misc]
-        cells.append(f"{took * 1e3:.2f} ms")
-        del search
-    flash = _flash(rows, start)
-    took = seconds(lambda: flash(1)) if flash else None
-    cells.append(f"{took * 1e3:.2f} ms" if took else "not installed")
-    torch.set_float32_matmul_precision("high")
-    chunk = max(1024, (1 << 30) // k)
-    cells.append(f"{seconds(lambda: chunked(rows, start, chunk), 1) * 1e3:.1f} ms")
-    torch.set_float32_matmul_precision("highest")
-    whole = KMeans(k=k, iterations=20, precision="bfloat16")
-    cells.append(f"{seconds(lambda: whole(rows, centroids=start), 2):.3f} s")
-    if count * k > 2e10:
-        return f"| {' | '.join([*cells, 'not run'])} |"
-    found = [
-        KMeans(k=k, iterations=10, precision=precision)(rows, centroids=start).centroids  # type: ignore[arg-type]
-        for precision in ("bfloat16", "float32")
+    def an_iteration(precision: str) -> Callable[[], str]:
+        def measure() -> str:
+            from deepcluster.clusters.fast.search_by_kernel import SearchByKernel
+            from deepcluster.clusters.rows import Rows
+            from deepcluster.runtime.world import World
+
+            world = World(device=rows.device)
+            search = SearchByKernel(Rows.of(rows), world, precision)  # type: ignore[arg-type]
+            return _milliseconds(lambda: search.totals(start).means.float())
+
+        return measure
+
+    def with_flash() -> str:
+        try:
+            flash.append(_flash(rows, start))
+        except ImportError:
+            return "not installed"
+        return _milliseconds(lambda: flash[0](1))
+
+    def in_chunks() -> str:
+        torch.set_float32_matmul_precision("high")
+        try:
+            return _milliseconds(lambda: chunked(rows, start, max(1024, (1 << 30) // len(start))))
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    def whole() -> str:
+        method = KMeans(k=len(start), iterations=20, precision="bfloat16")
+        found = []
+        taken = timed(lambda: found.append(method(rows, centroids=start).search))
+        return f"{taken[0]:.3f} s ({taken[len(taken) // 2]:.3f}){_otherwise('bfloat16', found[-1])}"
+
+    def after_ten(name: str) -> Callable[[], str]:
+        def measure() -> str:
+            if name == "flash-kmeans":
+                if not flash:
+                    return "-"
+                found, how = flash[0](10).float(), name
+            else:
+                method = KMeans(k=len(start), iterations=10, precision=name)  # type: ignore[arg-type]
+                clusters = method(rows, centroids=start)
+                found, how = clusters.centroids.to(rows.device), clusters.search
+            objective[name] = mean_squared_distance(rows, found)
+            beside = objective.get("float32")
+            more = "" if beside is None else f" ({objective[name] / beside - 1:+.4%})"
+            return f"{objective[name]:.5f}{more}{_otherwise(name, how)}"
+
+        return measure
+
+    return [
+        ("an iteration, bfloat16", an_iteration("bfloat16")),
+        ("tf32", an_iteration("tf32")),
+        ("float32", an_iteration("float32")),
+        ("flash-kmeans bfloat16", with_flash),
+        ("chunked torch TF32", in_chunks),
+        ("20 iterations, splits and labels, bfloat16", whole),
+        ("objective after 10: float32", after_ten("float32")),
+        ("bfloat16", after_ten("bfloat16")),
+        ("flash-kmeans", after_ten("flash-kmeans")),
     ]
-    told = [mean_squared_distance(rows, c.cuda()) for c in found]
-    if flash:
-        told.append(mean_squared_distance(rows, flash(10).float()))
-    text = " / ".join(f"{value:.5f}" for value in told)
-    return f"| {' | '.join([*cells, f'{text} ({told[0] / told[1] - 1:+.4%})'])} |"
 
 
-def _flash(rows: Tensor, start: Tensor) -> Callable[[int], Tensor] | None:
+def _otherwise(asked: str, ran: str) -> str:
+    """What is to be said where something else ran than what was asked for."""
+    return "" if ran.startswith(asked) and "products" not in ran else f", by {ran}"
+
+
+def _milliseconds(work: Callable[[], object]) -> str:
+    taken = timed(work)
+    return f"{taken[0] * 1e3:.2f} ms ({taken[len(taken) // 2] * 1e3:.2f})"
+
+
+def _told(measure: Callable[[], str]) -> str:
     try:
-        from flash_kmeans import batch_kmeans_Euclid
-    except ImportError:
-        return None
+        return measure()
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return f"failed: {type(error).__name__}: {first[:120]}".replace("|", "/")
+
+
+def _flash(rows: Tensor, start: Tensor) -> Callable[[int], Tensor]:
+    from flash_kmeans import batch_kmeans_Euclid
+
     rounded, first = rows.bfloat16()[None], start.bfloat16()[None]
 
     def run(iterations: int) -> Tensor:
@@ -242,14 +325,14 @@ def alone(work: str, size: tuple[int, int, int], repeats: int = 2, **environment
             del os.environ[name]
 
 
-def on_cpu() -> list[str]:
+def on_cpu(report: Report) -> None:
     count, width, k = CPU_SIZE
     rows = unit_rows(count, width, "cpu")
-    lines = [
+    report.add(
         f"| {count:,} x {width}, k = {k:,}, 20 iterations | seconds | memory beyond the rows "
         "| objective |",
         "|---|---|---|---|",
-    ]
+    )
     peers = [
         ("ours", "ours", {}),
         ("scikit-learn, lloyd", "scikit_learn", {}),
@@ -260,15 +343,14 @@ def on_cpu() -> list[str]:
     for name, work, environment in peers:
         found = alone(work, CPU_SIZE, **environment)
         if found is None:
-            lines.append(f"| {name} | not installed | | |")
+            report.add(f"| {name} | not installed | | |")
             continue
         took, more, centroids = found
         objective = mean_squared_distance(rows, centroids)
-        lines.append(f"| {name} | {took:.2f} | {more:.0f} MiB | {objective:.5f} |")
-        print(lines[-1], flush=True)
+        report.add(f"| {name} | {took:.2f} | {more:.0f} MiB | {objective:.5f} |")
     size = (GRAPH_ROWS, width, k)
-    lines += ["", f"| 5 nearest of {GRAPH_ROWS:,} x {width} | seconds | equal to ours |"]
-    lines += ["|---|---|---|"]
+    report.add("", f"| 5 nearest of {GRAPH_ROWS:,} x {width} | seconds | equal to ours |")
+    report.add("|---|---|---|")
     mine = None
     for name, work, environment in [
         ("ours", "our_graph", {}),
@@ -277,13 +359,12 @@ def on_cpu() -> list[str]:
     ]:
         found = alone(work, size, repeats=1, **environment)
         if found is None:
-            lines.append(f"| {name} | not installed | |")
+            report.add(f"| {name} | not installed | |")
             continue
         mine = found[2] if mine is None else mine
         same = float((found[2] == mine).float().mean())
-        lines.append(f"| {name} | {found[0]:.1f} | {same:.2%} |")
-        print(lines[-1], flush=True)
-    return [*lines, "", f"Power iteration on {NODES:,} nodes, 5 neighbours: {_power():.1f} s."]
+        report.add(f"| {name} | {found[0]:.1f} | {same:.2%} |")
+    report.add("", f"Power iteration on {NODES:,} nodes, 5 neighbours: {_power():.1f} s.")
 
 
 def _power() -> float:
@@ -306,18 +387,18 @@ def main() -> None:
     arguments.add_argument("--out", type=Path)
     arguments.add_argument("--sizes", type=int, default=len(SIZES), help="how many of the sizes")
     asked = arguments.parse_args()
-    out: Path | None = asked.out
     gpu = torch.cuda.is_available()
-    lines = on_gpu(SIZES[: asked.sizes]) if gpu else on_cpu()
     device = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} CPU threads"
-    about = (
+    report = Report(asked.out)
+    report.add(
         f"`python benchmarks/kmeans.py`, {device}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}; unit rows around 2,000 centres, seed 0, equal start."
+        f"{torch.__version__}; unit rows around 2,000 centres, seed 0, equal start.",
+        "",
     )
-    text = "\n".join([about, "", *lines, ""])
-    print(text)
-    if out is not None:
-        out.write_text(text)
+    if gpu:
+        on_gpu(report, SIZES[: asked.sizes])
+    else:
+        on_cpu(report)
 
 
 if __name__ == "__main__":
