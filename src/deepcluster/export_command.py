@@ -79,7 +79,7 @@ def export_verb(words: list[str]) -> int:
             case "torchvision":
                 said = to_torchvision(folder, network, out)
             case "onnx":
-                graph = WholeGraph(network, *_seen(model), model.clustered)
+                graph = WholeGraph(network, *_seen(model), model.clustered, model.views)
                 said = to_onnx(folder, graph, out, _pictures(folder), partial(_embedded, model))
             case "huggingface":
                 groups, farthest = _groups(model)

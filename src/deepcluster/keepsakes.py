@@ -95,7 +95,7 @@ def _baseline(sitting: Sitting) -> None:
     with sitting.display.phase("comparing with the untrained", looks, {}, "compare") as phase:
 
         def figures(network: Network) -> dict[str, float]:
-            view = looked_at(network, run.network.clustered)
+            view = looked_at(network, run.network.clustered, run.network.views)
             return sample.figures(view, run.whitening.dimensions, device, phase.advance)
 
         if not before:

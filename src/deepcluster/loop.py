@@ -52,7 +52,7 @@ def alternate(sitting: Sitting) -> None:
         record: dict[str, Any] = {"epoch": epoch, "seconds": {}, "warnings": []}
         head = course.saved_head(epoch)  # of an epoch that was interrupted while learning
         if head is None:
-            # Look: every image once, centre crop, no augmentation. Row i is image i, from here on.
+            # Look: every image once, without chance. Row i is image i, from here on.
             features = look(sitting, epoch, record)
 
             # Group: what looks alike to the network now shares a label.
@@ -89,7 +89,7 @@ def look(sitting: Sitting, epoch: int, record: dict[str, Any]) -> Features:
             advance=phase.advance,
             due=sitting.course.save_is_due,
         )
-        view = looked_at(sitting.course.network, run.network.clustered)
+        view = looked_at(sitting.course.network, run.network.clustered, run.network.views)
         raw = extract(view, images, world, how)
     with sitting.display.phase(f"epoch {epoch + 1}: whitening", 1, seconds, "look"):
         features = run.whitening(raw, world)

@@ -16,6 +16,7 @@ from deepcluster.features.raw_rows import Keep
 from deepcluster.images.crops import CropRange
 from deepcluster.images.jitter import Jitter
 from deepcluster.images.kept import Pixels
+from deepcluster.networks.many_views import MOST_VIEWS
 from deepcluster.pseudolabels import Draw
 from deepcluster.runtime.errors import UsageError
 from deepcluster.training.optimizers import Optimization
@@ -43,6 +44,10 @@ class Architecture:
     clustered: str = "top"
     """Layer whose output is clustered: top (the paper: fc7 before its ReLU), or one by name, such \
     as conv5, its maps averaged to at most 4,096 numbers."""
+
+    views: int = 1
+    """Views of an image whose features are averaged before they are clustered: 1 is the centre \
+    alone (the paper), 2 its mirror image too, 6 four closer ones as well."""
 
     init: str | None = None
     """Weights to begin with in place of drawn ones: a run, a .safetensors file, or a weight file \
@@ -165,6 +170,7 @@ class Run:
             ("--input-size", self.network.input_size, 64, 4096),
             ("--network.width", self.network.width, 1, math.inf),
             ("--network.dropout", self.network.dropout, 0, 0.99),
+            ("--network.views", self.network.views, 1, MOST_VIEWS),
             ("--pixels.short-side", self.pixels.short_side, 64, math.inf),
             ("--dimensions", self.whitening.dimensions, 1, math.inf),
             ("--clustering.iterations", self.clustering.iterations, 1, math.inf),

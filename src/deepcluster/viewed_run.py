@@ -184,7 +184,9 @@ class ViewedRun:
             with self.display.phase(f"looking, {title}", len(ids), {}, "look") as phase:
                 rows = whitened_rows(
                     looked_at(
-                        network.to(self.device), str(effective.get("network.clustered", "top"))
+                        network.to(self.device),
+                        str(effective.get("network.clustered", "top")),
+                        int(effective.get("network.views", 1)),
                     ),
                     self.album.images.seen(ids, _BATCH, self.workers),
                     int(effective.get("whitening.dimensions", 256)),

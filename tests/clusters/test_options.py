@@ -9,7 +9,7 @@ from sklearn.cluster import kmeans_plusplus
 from deepcluster.clusters import KMeans, assign
 from deepcluster.clusters.gate import checked
 from deepcluster.clusters.rows import Rows
-from deepcluster.clusters.start import _far_apart
+from deepcluster.clusters.start import _far_apart, some_of
 from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.world import World
 
@@ -306,3 +306,15 @@ def test_opposite_directions_leave_the_centroid_a_direction():
     rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     found = KMeans(k=1, metric="spherical")(rows)
     assert float(found.centroids.norm()) == pytest.approx(1)
+
+
+def test_few_of_many_are_drawn_once_each_and_evenly():
+    drawn = torch.stack([some_of(100_000, 20_000, generator(seed)) for seed in range(20)])
+    assert all(len(set(some.tolist())) == 20_000 for some in drawn)
+    assert torch.equal(drawn[3], some_of(100_000, 20_000, generator(3)))
+    # A tenth of the numbers is drawn 40,000 times in all, with a deviation of about 180.
+    tenths = torch.bincount(drawn.flatten() // 10_000, minlength=10)
+    assert (tenths - 40_000).abs().max() < 1_000
+    first = torch.bincount(drawn[:, :2000].flatten() // 50_000, minlength=2)
+    assert (first - 20_000).abs().max() < 600  # the order is random, too
+    assert sorted(some_of(7, 9, generator()).tolist()) == list(range(7))

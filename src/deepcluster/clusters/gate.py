@@ -45,7 +45,7 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
         prints[place] = fingerprints(block)
     total = sum(world.counts(len(read)))
     refuse_nonfinite((~finite).nonzero()[:, 0], len(read), total, world)
-    distinct = _first_of_each(world.gather(prints))
+    distinct = first_of_each(world.gather(prints))
     if len(distinct) < 2:
         raise NumericsError(
             f"the {total} rows hold {len(distinct)} distinct value(s), so there is nothing to "
@@ -104,7 +104,7 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-def _first_of_each(values: Tensor) -> Tensor:
+def first_of_each(values: Tensor) -> Tensor:
     """The places, in order and on the CPU, where a value is met for the first time."""
     ordered, order = values.sort(stable=True)
     first = torch.ones_like(ordered, dtype=torch.bool)

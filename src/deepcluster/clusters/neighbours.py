@@ -343,11 +343,26 @@ def _lowest_of_groups(scores: Tensor, kept: int) -> tuple[Tensor, Tensor]:
     return torch.stack(values, dim=1), torch.stack(where, dim=1)
 
 
-def measured(chunk: Tensor, rows: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """(m, count) the nearest candidates and their squared distances, by differences in float64."""
+def measured(
+    chunk: Tensor,
+    rows: Tensor,
+    candidates: Tensor,
+    count: int,
+    difference: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor]:
+    """(m, count) the nearest candidates and their squared distances, by differences.
+
+    Args:
+        chunk: (m, d).
+        rows: (n, d).
+        candidates: (m, c) numbers of rows.
+        count: How many of the candidates to give.
+        difference: The type of each difference; squares are summed in float64 in any case.
+    """
     # By row number first, so that the stable sort leaves ties in that order.
     candidates = candidates.sort(dim=1).values
-    distance = (chunk.double()[:, None] - rows[candidates].double()).square().sum(dim=2)
+    between = rows[candidates].to(difference).sub_(chunk.to(difference)[:, None])
+    distance = between.square_().sum(dim=2, dtype=torch.float64)
     order = distance.argsort(dim=1, stable=True)[:, :count]
     return candidates.gather(1, order), distance.gather(1, order)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from deepcluster.clusters.gate import first_of_each
 from deepcluster.clusters.neighbours import Prepared
 from deepcluster.clusters.rows import Rows
 from deepcluster.runtime.errors import NumericsError, UsageError
@@ -12,6 +13,8 @@ from deepcluster.runtime.world import World
 
 _SAMPLE = 20_000  # rows, at least, among which k-means++ draws
 _SAMPLE_PER_CLUSTER = 4
+_MANY = 100_000  # of which a permutation takes a millisecond
+_FEW = 4  # where so many times as many as are drawn are there, most draws are new
 _MOST_AT_ONCE = 1024  # drawn before the distances are brought up to date
 
 
@@ -19,8 +22,7 @@ def drawn_evenly(
     rows: Rows, distinct: Tensor, k: int, world: World, generator: torch.Generator
 ) -> Tensor:
     """(k, d) distinct rows, each equally likely."""
-    chosen = distinct[torch.randperm(len(distinct), generator=generator)[:k]]
-    return rows_at(rows, chosen, world)
+    return rows_at(rows, distinct[some_of(len(distinct), k, generator)], world)
 
 
 def drawn_far_apart(
@@ -31,9 +33,25 @@ def drawn_far_apart(
     Each is drawn in proportion to its squared distance to the nearest of those drawn before.
     """
     size = max(_SAMPLE, _SAMPLE_PER_CLUSTER * k)
-    sample = distinct[torch.randperm(len(distinct), generator=generator)[:size]]
+    sample = distinct[some_of(len(distinct), size, generator)]
     candidates = rows_at(rows, sample, world)
     return world.broadcast(candidates[_far_apart(candidates, k, generator).to(candidates.device)])
+
+
+def some_of(total: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the numbers below `total`, or all, in random order.
+
+    Few of many are drawn one by one, and those drawn again are left out: a permutation of all takes
+    longer than an iteration of k-means.
+    """
+    if total < _MANY or count * _FEW >= total:
+        return torch.randperm(total, generator=generator)[:count]
+    drawn = torch.empty(0, dtype=torch.int64)
+    while len(drawn) < count:
+        more = torch.randint(total, (count + count // 4,), generator=generator)
+        drawn = torch.cat([drawn, more])
+        drawn = drawn[first_of_each(drawn)]
+    return drawn[:count]
 
 
 def rows_at(rows: Rows, where: Tensor, world: World) -> Tensor:

@@ -56,9 +56,10 @@ class Model:
         self.network = network.to(device).eval().requires_grad_(False)
         if device.type == "cuda":  # the layout in which its convolutions are faster
             self.network = self.network.to(memory_format=torch.channels_last)
-        # Which layer is clustered is a setting that earlier runs did not have.
+        # Settings that earlier runs did not have.
         self.clustered = effective.get("network.clustered", "top")
-        self._view = looked_at(self.network, self.clustered)
+        self.views = int(effective.get("network.views", 1))
+        self._view = looked_at(self.network, self.clustered, self.views)
         self.preprocessing = preprocessing
         self.effective = effective
         self.device = device
@@ -156,7 +157,7 @@ class Model:
             crops = torch.cat([crops, crops.new_zeros(_LEAST - count, *crops.shape[1:])])
         with torch.no_grad(), full_float32():
             inputs = normalize(crops.to(self.device, non_blocking=True))
-            if layer is None or layer == self.clustered:
+            if layer is None or layer == self._clustered_layer:
                 rows = self._view(inputs)
             else:
                 rows = self._averaged(self.network.activations(inputs, [layer])[layer])
@@ -166,8 +167,7 @@ class Model:
         """Raise, in one sentence, where this network cannot give what is wanted."""
         if wanted.layer is not None and wanted.layer not in self.layers:
             raise UsageError(f"no layer {wanted.layer!r}; there are {', '.join(self.layers)}")
-        last = list(self.network.layers)[-1]
-        clustered = last if self.clustered == "top" else self.clustered
+        clustered = self._clustered_layer
         if wanted.whiten and wanted.layer not in (None, clustered):
             raise UsageError(
                 f"--whiten: the run's PCA is of {clustered}, not of {wanted.layer}; leave out one "
@@ -175,6 +175,11 @@ class Model:
             )
         if wanted.whiten and self.pca is None:
             raise UsageError("--whiten: this network was imported and has no PCA")
+
+    @property
+    def _clustered_layer(self) -> str:
+        """The name of the layer whose output is clustered."""
+        return list(self.network.layers)[-1] if self.clustered == "top" else str(self.clustered)
 
     def width(self, wanted: Wanted) -> int:
         """How many numbers stand for an image."""

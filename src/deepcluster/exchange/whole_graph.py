@@ -11,6 +11,7 @@ from deepcluster.images.crops import DEVIATION, MEAN
 from deepcluster.images.kept import GREY, Colour, Pixels
 from deepcluster.networks import Network
 from deepcluster.networks.layer_view import grid_averaged
+from deepcluster.networks.many_views import ManyViews
 from deepcluster.networks.plain import PlainConvnet
 from deepcluster.runtime.errors import UsageError
 
@@ -27,10 +28,17 @@ class WholeGraph(nn.Module):
     """
 
     def __init__(
-        self, network: Network, size: int, colour: Colour, pixels: Pixels, clustered: str = "top"
+        self,
+        network: Network,
+        size: int,
+        colour: Colour,
+        pixels: Pixels,
+        clustered: str = "top",
+        views: int = 1,
     ) -> None:
         super().__init__()
-        self.feature = network.trunk if clustered == "top" else _UpTo(network, clustered)
+        feature = network.trunk if clustered == "top" else _UpTo(network, clustered)
+        self.feature = feature if views == 1 else ManyViews(feature, views)
         self.size, self.grey = size, colour == "grey"
         self.kept = pixels.short_side if pixels.keep == "store" else None
         self.square = pixels.keep == "store" and pixels.shape == "square"

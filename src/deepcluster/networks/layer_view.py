@@ -7,6 +7,7 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deepcluster.networks.many_views import ManyViews
 from deepcluster.networks.network import Network
 from deepcluster.runtime.errors import UsageError
 
@@ -47,6 +48,13 @@ def grid_averaged(maps: Tensor) -> Tensor:
     return F.adaptive_avg_pool2d(maps, (down, across))
 
 
-def looked_at(network: Network, layer: str) -> nn.Module:
-    """The module whose output is clustered: the trunk (`top`), or a view of one of its layers."""
-    return network.trunk if layer == "top" else LayerView(network, layer)
+def looked_at(network: Network, layer: str, views: int = 1) -> nn.Module:
+    """The module whose output is clustered.
+
+    Args:
+        network: All of it.
+        layer: `top` for what the trunk gives, or one of its layers.
+        views: Of an image, over which that is averaged.
+    """
+    seen = network.trunk if layer == "top" else LayerView(network, layer)
+    return seen if views == 1 else ManyViews(seen, views)
