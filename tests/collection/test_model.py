@@ -223,7 +223,7 @@ def test_what_is_no_finished_run_is_refused(copy: Path, tmp_path: Path):
 def test_a_run_of_an_earlier_version_is_closed_again(images: Path, copy: Path):
     """It kept no hashes and had fewer settings; what it says to do helps."""
     settings = json.loads((copy / "settings.json").read_text())
-    for name in ("network.clustered", "network.init", "jitter.blur", "clustering.metric"):
+    for name in ("network.clustered", "network.views", "jitter.blur", "clustering.metric"):
         del settings["effective"][name]
     (copy / "settings.json").write_text(json.dumps(settings))
     before = np.load(copy / "features.npy")

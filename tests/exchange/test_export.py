@@ -94,7 +94,9 @@ def test_what_torchvision_has_not_is_said(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("flags", ["", "--preset small-pic --clustering.neighbours 3"])
+@pytest.mark.parametrize(
+    "flags", ["", "--preset small-pic --clustering.neighbours 3 --network.views 3"]
+)
 def test_a_folder_for_the_hub_embeds_and_predicts_without_private_paths(
     flags: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
@@ -196,10 +198,10 @@ def test_onnx_computes_what_embed_computes(
 def test_a_graph_of_another_layer_gives_what_the_run_groups():
     generator = torch.Generator().manual_seed(0)
     network = build_network("alexnet", "sobel", 64, width=8, generator=generator).eval()
-    graph = WholeGraph(network, 64, "grey", Pixels(), "conv4")
+    graph = WholeGraph(network, 64, "grey", Pixels(), "conv4", views=6)
     images = torch.randn(2, 1, 64, 64)
     with torch.no_grad():
-        expected = looked_at(network, "conv4")(images)
+        expected = looked_at(network, "conv4", 6)(images)
         torch.testing.assert_close(graph.feature(images), expected)
         assert graph(torch.zeros(1, 90, 80, 3, dtype=torch.uint8)).shape == (1, expected.shape[1])
     with pytest.raises(UsageError, match="the run groups fc6"):
