@@ -182,7 +182,7 @@ def test_whitening_is_learnt_on_the_other_city(tmp_path: Path):
     cities = {"Oxford": tmp_path / "o", "Paris": tmp_path / "p"}
 
     def whitening(*arguments: Any) -> list[str | None]:
-        return [task.settings(3).whiten_on for task in landmark_tasks(*arguments)]  # type: ignore[attr-defined]
+        return [task.with_seed(3).whiten_on for task in landmark_tasks(*arguments)]  # type: ignore[attr-defined]
 
     assert whitening(cities) == [str(tmp_path / "p"), str(tmp_path / "o")]
     assert whitening(cities, "photos") == ["photos", "photos"]

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,11 +31,13 @@ from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown,
 from deepcluster.evaluation.voc import (
     CLASSES,
     LeftOut,
+    Split,
     VocSet,
     find_devkit,
     warn_of_left_out,
 )
 from deepcluster.images.folder import encoded
+from deepcluster.images.kept import Colour
 from deepcluster.images.loader import Images
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
 
@@ -51,17 +54,17 @@ class VOCClassification:
     seeds: tuple[int, ...] = (0,)
     """Each names the randomness of one training; of random, its weights too."""
 
-    epochs: int = 200
-    """Passes over the training images; the last one is reported."""
+    epochs: int | None = None
+    """Passes over the training images, of which the last is reported: 150, or 75 of all layers."""
 
-    batch: int = 64
+    batch: int = 128
     """Images per step."""
 
     steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
-    decays: tuple[float, ...] = (1e-6, 1e-3)
-    """Candidate weight decays."""
+    decays: tuple[float, ...] | None = None
+    """Candidate weight decays: 1e-6 and 1e-3, or 1e-4 alone where all layers learn."""
 
     momentum: float = 0.9
     """Momentum of every candidate."""
@@ -89,10 +92,15 @@ class VOCClassification:
         for flag, value, good, bounds in (
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
-            ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("--epochs", self.epochs, self.epochs is None or self.epochs >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
-            ("--decays", self.decays, self.decays and min(self.decays) >= 0, "0 or above"),
+            (
+                "--decays",
+                self.decays,
+                self.decays is None or (self.decays and min(self.decays) >= 0),
+                "0 or above",
+            ),
             ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
             ("--dropout", self.dropout, 0 <= self.dropout < 1, "0 to below 1"),
             ("--hidden", self.hidden, self.hidden is None or self.hidden >= 1, "at least 1"),
@@ -102,31 +110,53 @@ class VOCClassification:
             if not good:
                 raise UsageError(f"{flag} {value}: use {bounds}")
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """What is chosen from; where all layers learn, each of them is a course of its own."""
+        own = (1e-6, 1e-3) if self.train == "fc6-8" else (1e-4,)
+        return grid(self.steps, own if self.decays is None else self.decays)
+
+    @property
+    def length(self) -> int:
+        """Epochs."""
+        return self.epochs or (150 if self.train == "fc6-8" else 75)
+
     def __call__(
         self, contender: Contender, material: Material, bench: Bench, stages: Stages
     ) -> Outcome:
         """Choose step and decay on val, learn from trainval with each seed, judge on test."""
         devkit = find_devkit(material.data, 2007)
-        candidates = grid(self.steps, self.decays)
-        names = (
-            ("train", "val", "trainval", "test") if len(candidates) > 1 else ("trainval", "test")
-        )
+        candidates = self.candidates
+        names: tuple[Split, ...] = ("trainval", "test")
+        if len(candidates) > 1:
+            names = ("train", "val", *names)
         subject = contender.network(self.seeds[0])
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
-        sets, images = _opened(
-            [devkit.annotated(name) for name in names],  # type: ignore[arg-type]
-            subject,
-            self._store_size(subject),
-            material.stores,
-            bench,
+        shelf, shape = material.shelf, subject.shape
+        size = self._store_size(shape.input_size)
+        images = shelf(
+            (devkit, "crops", size, shape.input_size, subject.colour),
+            lambda: _cropped(
+                devkit.folder, shape.input_size, size, subject.colour, material, bench
+            ),
         )
+        there = {*images.names}
+        sets = [
+            _decoded(shelf((devkit, "annotated", name), partial(devkit.annotated, name)), there)
+            for name in names
+        ]
         warn_of_left_out(sets)
         parts = {one.split: _part(one, images) for one in sets}
         bench.display.say(
             f"{len(parts['trainval']):,} training and {len(parts['test']):,} test images of "
             f"{len(CLASSES)} classes"
         )
-        settings = {key: value for key, value in asdict(self).items() if key != "seeds"}
+        settings = {
+            **asdict(self),
+            "seeds": None,
+            "epochs": self.length,
+            "decays": sorted({one.decay for one in candidates}),
+        }
         data = {one.split: one.described() for one in sets}
         chosen, choice = candidates[0], None
         if len(candidates) > 1:
@@ -244,7 +274,7 @@ class VOCClassification:
         """Images x candidates x classes, of the test images, once the others were learnt from."""
         network = subject.network
         course = Course(
-            self.epochs,
+            self.length,
             self.batch,
             self.momentum,
             self.schedule,
@@ -265,9 +295,9 @@ class VOCClassification:
             view = replace(course.view, purpose="transfer-test-crop")
             return classifiers.judge(test, self.test_crops, view, "ten crops", seconds)
 
-    def _store_size(self, subject: Evaluated) -> int:
+    def _store_size(self, input_size: int) -> int:
         """So that crops of the least area still have as many pixels as the network takes."""
-        return math.ceil(subject.shape.input_size * 224 / 256 / math.sqrt(self.least))
+        return math.ceil(input_size * 224 / 256 / math.sqrt(self.least))
 
     def _outcome(
         self,
@@ -337,16 +367,13 @@ class VOCClassification:
         return remarks
 
 
-def _opened(
-    sets: Sequence[VocSet], subject: Evaluated, size: int, stores: Path, bench: Bench
-) -> tuple[list[VocSet], Images]:
-    """The sets without images that cannot be decoded, and the crops of all images."""
-    place = sets[0].folder / "JPEGImages"
-    store = packed(place, size, subject.colour, stores, bench)
+def _cropped(
+    folder: Path, side: int, size: int, colour: Colour, material: Material, bench: Bench
+) -> Images:
+    """The crops of all images that can be decoded."""
+    store = packed(folder / "JPEGImages", size, colour, material.stores, bench)
     store.verify(bench.world.share(len(store.contents.checksums)))
-    images = cropped_from(store, subject.shape.input_size, bench)
-    there = {*images.names}
-    return [_decoded(one, there) for one in sets], images
+    return cropped_from(store, side, bench)
 
 
 def _decoded(one: VocSet, there: set[str]) -> VocSet:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,30 +19,30 @@ from torch.nn import functional as F
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.candidates import Schedule, step_factor
+from deepcluster.evaluation.common_scale import SETTLED, settling
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.fully_convolutional import Dropout, FullyConvolutional
+from deepcluster.evaluation.kept_views import room_on
 from deepcluster.evaluation.mean_iou import Confusion, Overlap
+from deepcluster.evaluation.segmented_images import Fronted, SegmentedImages
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
     BORDER,
     CLASSES,
     Devkit,
     Split,
-    VocImage,
     VocSet,
     Year,
     find_devkit,
     warn_of_left_out,
 )
 from deepcluster.images.folder import encoded
-from deepcluster.images.threads import in_order
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import generator, stream, uniforms
 
 NAMES = ("background", *CLASSES)
-_MEASURED = 64  # training images that the units of maps are found from
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class VOCSegmentation:
     batch: int = 16
     """Images per step."""
 
-    steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
     decay: float = 5e-4
@@ -115,11 +116,21 @@ class VOCSegmentation:
         learn_on = self.learn_on or ("trainval" if is_2007 else "train")
         judge_on = self.judge_on or ("test" if is_2007 else "val")
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
-        train, test = devkit.segmented(learn_on), devkit.segmented(judge_on)
+        shelf, device = material.shelf, bench.world.device
+        train, test = (
+            shelf((devkit, "segmented", split), partial(devkit.segmented, split))
+            for split in (learn_on, judge_on)
+        )
         warn_of_left_out([train, test])
         _refuse_common(train, test)
         bench.display.say(f"{len(train):,} training and {len(test):,} test images")
-        pixels = {one.split: _Segmented(one, bench) for one in (train, test)}
+        pixels = {
+            one.split: shelf(
+                (devkit, "segmented pixels", one.split, device),
+                partial(SegmentedImages, one, bench),
+            )
+            for one in (train, test)
+        }
         data = {"train": train.described(), "test": test.described()}
         same = {"seeds": None, "year": None, "steps": None, "learn_on": None, "judge_on": None}
         settings = {**asdict(self), **same}
@@ -165,7 +176,7 @@ class VOCSegmentation:
         return self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
 
     def _on_held_out(
-        self, subject: Evaluated, step: float, train: _Segmented, seed: int, bench: Bench
+        self, subject: Evaluated, step: float, train: SegmentedImages, seed: int, bench: Bench
     ) -> dict[str, Any]:
         """What this step reaches on images of the training set that it has not learnt from."""
         order = torch.randperm(len(train), generator=generator(seed, "segmentation-held-out"))
@@ -183,8 +194,8 @@ class VOCSegmentation:
         self,
         subject: Evaluated,
         step: float,
-        train: _Segmented,
-        test: _Segmented,
+        train: SegmentedImages,
+        test: SegmentedImages,
         seed: int,
         bench: Bench,
     ) -> dict[str, Any]:
@@ -216,7 +227,7 @@ class VOCSegmentation:
         self,
         subject: Evaluated,
         step: float,
-        train: _Segmented,
+        train: SegmentedImages,
         ids: NDArray[np.int64],
         seed: int,
         bench: Bench,
@@ -238,10 +249,8 @@ class VOCSegmentation:
             network.requires_grad_(False)
             learning = nn.ModuleList(network.learnt_anew)
         learning.requires_grad_(True).train()
-        network.measure(
-            network.canvas([train[int(number)][0] for number in ids[start : start + self.batch]])
-            for start in range(0, min(len(ids), _MEASURED), self.batch)
-        )
+        fronted = Fronted(train, network.fronted, room_on(device) // 2)
+        _bring_to_scale(network, fronted, ids, self.batch)
         optimizer = torch.optim.SGD(_groups(learning, self.decay), lr=step, momentum=self.momentum)
         batches = -(-len(ids) // self.batch)
         for epoch in range(self.epochs):
@@ -254,12 +263,13 @@ class VOCSegmentation:
             with bench.display.phase(label, len(ids), seconds, "learn") as phase:
                 for number in range(batches):
                     part = slice(number * self.batch, (number + 1) * self.batch)
-                    pictures, truth = train.batch(ids[order[part]], flips[part], bench)
+                    shown = ids[order[part]], flips[part]
+                    truth = train.masks(*shown)
                     progress = (epoch + number / batches) / self.epochs
                     for group in optimizer.param_groups:
                         group["lr"] = step * step_factor(self.schedule, progress)
                     dropped = stream(seed, "segmentation-dropout", epoch, number)
-                    canvas = network.canvas(pictures)
+                    canvas = network.canvas(fronted(*shown))
                     with torch.autocast(device.type, autocast, enabled=autocast is not None):
                         scores = network(
                             canvas,
@@ -273,7 +283,7 @@ class VOCSegmentation:
                     one.backward()
                     optimizer.step()
                     loss += one.detach()
-                    phase.advance(len(pictures))
+                    phase.advance(len(truth))
                     if bench.world.any(interruption.asked() is not None):
                         raise Interrupted(interruption.asked() or interruption.TERMINATED)
             if not bool(loss.isfinite()):
@@ -345,67 +355,32 @@ class VOCSegmentation:
         return said
 
 
-class _Segmented:
-    """Pictures and masks of a set, decoded once and kept in memory."""
+@torch.no_grad()
+def _bring_to_scale(
+    network: FullyConvolutional, fronted: Fronted, ids: NDArray[np.int64], batch: int
+) -> None:
+    """Settle the batch norms of an untrained network; give every network the same scale."""
+    some = ids[:SETTLED]
+    parts = [some[start : start + batch] for start in range(0, len(some), batch)]
 
-    def __init__(self, images: VocSet, bench: Bench) -> None:
-        self._images, self._bench = images, bench
-        self._read: list[tuple[Tensor, Tensor]] = []
+    def canvases() -> Iterator[Tensor]:
+        for part in parts:
+            yield network.canvas(fronted(part, np.zeros(len(part), dtype=np.bool_)))
 
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """3 x height x width and height x width, uint8."""
-        self.read()
-        return self._read[number]
-
-    def read(self) -> None:
-        """Decode all of them, unless that is done."""
-        if self._read:
-            return
-        images, bench = self._images.images, self._bench
-        title = f"reading {self._images.split}"
-        with bench.display.phase(title, len(images), {}, "read") as phase:
-            for one in in_order(_pixels, images, bench.workers):
-                self._read.append(one)
-                phase.advance()
-                interruption.raise_if_asked()
-
-    def batch(
-        self, ids: NDArray[np.int64], flips: NDArray[np.bool_], bench: Bench
-    ) -> tuple[list[Tensor], Tensor]:
-        """Pictures, and masks filled up to one size by what is not judged."""
-        pairs = [self[int(number)] for number in ids]
-        height, width = (max(mask.shape[side] for _, mask in pairs) for side in (0, 1))
-        truth = torch.full((len(pairs), height, width), BORDER, dtype=torch.uint8)
-        pictures = []
-        for place, ((picture, mask), flipped) in enumerate(zip(pairs, flips, strict=True)):
-            truth[place, : mask.shape[0], : mask.shape[1]] = mask.flip(1) if flipped else mask
-            pictures.append(picture.flip(2) if flipped else picture)
-        return pictures, truth.to(bench.world.device, non_blocking=True)
-
-    def alike(self, ids: Sequence[int], batch: int) -> Iterator[list[int]]:
-        """The same images in batches of one size each."""
-        sizes: dict[tuple[int, int], list[int]] = {}
-        for number in ids:
-            image = self._images.images[number]
-            sizes.setdefault((image.height, image.width), []).append(number)
-        for members in sizes.values():
-            for start in range(0, len(members), batch):
-                yield members[start : start + batch]
-
-
-def _pixels(image: VocImage) -> tuple[Tensor, Tensor]:
-    picture = np.asarray(image.picture())
-    pixels = torch.from_numpy(picture.transpose(2, 0, 1).copy())
-    return pixels, torch.from_numpy(image.classes_of_pixels())
+    modes = {part: part.training for part in network.convolutions.modules()}
+    network.convolutions.eval()  # what settles is fixed, also where it learns later on
+    with settling(network.convolutions) as wanted:
+        for canvas in canvases() if wanted else ():
+            network.convolutions(canvas)
+    network.measure(canvases())
+    for part, mode in modes.items():
+        part.training = mode
 
 
 @torch.no_grad()
 def _confusion(
     network: FullyConvolutional,
-    segmented: _Segmented,
+    segmented: SegmentedImages,
     ids: NDArray[np.int64],
     bench: Bench,
     seconds: dict[str, float],
@@ -419,8 +394,8 @@ def _confusion(
     with bench.display.phase("judging", len(mine), seconds, "test") as phase:
         for alike in segmented.alike(mine, batch):
             still = np.zeros(len(alike), dtype=np.bool_)
-            pictures, truth = segmented.batch(np.array(alike), still, bench)
-            canvas = network.canvas(pictures)
+            truth = segmented.masks(np.array(alike), still)
+            canvas = network.canvas([network.fronted(segmented[one][0]) for one in alike])
             with torch.autocast(device.type, autocast, enabled=autocast is not None):
                 scores = network(canvas, (truth.shape[1], truth.shape[2]))
             counted.add(truth, scores.argmax(dim=1))
