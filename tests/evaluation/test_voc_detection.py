@@ -175,6 +175,19 @@ def test_what_two_lessons_ask_is_what_each_asks(painted):
     assert torch.equal(together.offsets, torch.cat([first.offsets, second.offsets]))
 
 
+def test_the_step_grows_at_first_and_falls_in_the_end():
+    course = replace(COURSE, step=2.0, iterations=40)
+    assert [course.step_at(iteration) for iteration in (0, 1, 2, 29, 30, 39)] == [
+        1,
+        2,
+        2,
+        2,
+        0.2,
+        0.2,
+    ]
+    assert replace(course, iterations=3).step_at(0) == 2.0  # too few to grow
+
+
 def test_scale_keeps_within_both_sides():
     assert Scale(600, 1000).size(500, 375) == (800, 600)
     assert Scale(600, 1000).size(1000, 200) == (1000, 200)

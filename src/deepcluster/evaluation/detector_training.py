@@ -59,8 +59,9 @@ class Course:
     seed: int
 
     def step_at(self, iteration: int) -> float:
-        """The step falls to a tenth after three quarters."""
-        return self.step * (0.1 if 4 * iteration >= 3 * self.iterations else 1.0)
+        """It grows over the first twentieth, and falls to a tenth after three quarters."""
+        begun = min(1.0, (iteration + 1) / max(1, self.iterations // 20))
+        return self.step * (0.1 if 4 * iteration >= 3 * self.iterations else begun)
 
 
 @dataclass
