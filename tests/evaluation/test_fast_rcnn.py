@@ -13,7 +13,8 @@ from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.fast_rcnn import FastRCNN, Geometry
 from deepcluster.evaluation.region_samples import NOTHING, Candidates
 from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.voc import Box, VocImage, VocObject
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import Box, VocObject
 from deepcluster.runtime.errors import UsageError
 
 

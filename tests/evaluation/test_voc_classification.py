@@ -36,8 +36,8 @@ from deepcluster.evaluation.multi_label import (
 )
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
-from deepcluster.evaluation.voc import CLASSES
 from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.crops import TEN, normalize
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import DataError, UsageError

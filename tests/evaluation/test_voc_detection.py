@@ -44,14 +44,14 @@ def learns(painted: tuple[list[VocImage], Regions], bench: Bench, folder: Path) 
     images, regions = painted
     model = a_model().to(bench.world.device)
     protocol = VOCDetection()
-    before = protocol.detected(model, images, regions, SCALE, bench)
+    before = protocol.search(model, images, regions, SCALE, bench)
     half = Halfway(RunFolder(folder), "half.safetensors")
     losses = taught(model, images, regions, SCALE, COURSE, bench, half).losses
     tenth = max(1, len(losses) // 45)
     first, last = np.mean(losses[:tenth], axis=0), np.mean(losses[-tenth:], axis=0)
     assert last[0] < 0.5 * first[0]  # of the classes
     assert last[1] < 0.75 * first[1]  # of the boxes
-    after = protocol.detected(model, images, regions, SCALE, bench)
+    after = protocol.search(model, images, regions, SCALE, bench)
     maps = [
         np.mean([one.eleven_point for one in detection_precisions(found, images)[:3]])
         for found in (before, after)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from deepcluster.evaluation import voc_segmentation
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.subject import Shape
@@ -182,7 +183,7 @@ def test_a_damaged_test_image_is_found_before_anything_is_learnt(
     def learnt(*_: object) -> None:
         raise AssertionError("hours of learning")
 
-    monkeypatch.setattr(VOCSegmentation, "_learnt", learnt)
+    monkeypatch.setattr(voc_segmentation, "taught", learnt)
     with pytest.raises(DataError, match=r"2012_000006\.jpg: truncated"):
         outcome(QUICK, tmp_path, tmp_path / "out")
 

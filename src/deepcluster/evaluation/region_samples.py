@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.evaluation.boxes import overlaps
-from deepcluster.evaluation.voc import CLASSES, VocImage
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import CLASSES
 
 NOTHING = len(CLASSES)
 """The label of a region that holds no object."""

@@ -5,44 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torchvision.ops import batched_nms
 
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.boxes import moved, within
-from deepcluster.evaluation.detection_map import Detections, detection_precisions
-from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
+from deepcluster.evaluation.detection_map import detection_precisions
+from deepcluster.evaluation.detector_images import Pictures, Scale
 from deepcluster.evaluation.detector_training import Course, Halfway, taught
 from deepcluster.evaluation.fast_rcnn import FastRCNN
-from deepcluster.evaluation.kept_views import View
+from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
 from deepcluster.evaluation.region_samples import FOREGROUND
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import (
-    CLASSES,
-    Split,
-    VocImage,
-    VocSet,
-    find_devkit,
-    warn_of_left_out,
-)
+from deepcluster.evaluation.voc import Split, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
-from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
-from deepcluster.runtime.interruption import Interrupted
 
 FIGURES = ("eleven_point", "all_point")
 
-_MOST_JUDGED = 4_000  # boxes of an image that suppression looks at, over all classes
-_REGIONS_AT_ONCE = 16_384  # of several images of one canvas, where objects are looked for
 _SHORT_SIDE, _LONG_SIDE, _AT = 600, 1000, 224  # of networks that were trained at that size
 
 
@@ -74,8 +59,8 @@ class VOCDetection:
     steps: tuple[float, ...] = (0.003, 0.01)
     """Step sizes (learning rates), of which that is taken that is best on val."""
 
-    passes: float = 16.0
-    """How often each image is seen; the step falls to a tenth after three quarters."""
+    passes: float | None = None
+    """How often each image is seen: 16 times, or 8 where all layers learn."""
 
     images_per_step: int = 8
     """Images whose regions are learnt from at a time."""
@@ -127,7 +112,7 @@ class VOCDetection:
                 "--short-side up",
             ),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
-            ("--passes", self.passes, self.passes > 0, "a number above 0"),
+            ("--passes", self.passes, self.length > 0, "a number above 0"),
             ("--images-per-step", self.images_per_step, self.images_per_step >= 1, "at least 1"),
             (
                 "--regions-per-image",
@@ -203,7 +188,7 @@ class VOCDetection:
                 "network": contender.network(seed).fingerprint,
                 "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
                 "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
-                "settings": {**self._of_one_course(), **asdict(scale)},
+                "settings": {**self._of_one_course(), **asdict(scale), "passes": self.length},
             }
             text = json.dumps([stages.common, name, key], sort_keys=True).encode()
             digest = hashlib.blake2b(text, digest_size=8).hexdigest()
@@ -240,6 +225,16 @@ class VOCDetection:
     def _of_one_course(self) -> dict[str, Any]:
         apart = ("steps", "seeds", "boxes", "proposals", "short_side", "long_side")
         return {key: value for key, value in asdict(self).items() if key not in apart}
+
+    @property
+    def length(self) -> float:
+        """Passes over the images."""
+        return (16.0 if self.train == "fc6-8" else 8.0) if self.passes is None else self.passes
+
+    @property
+    def search(self) -> ObjectSearch:
+        """How objects are looked for."""
+        return ObjectSearch(self.threshold, self.suppression, self.detections)
 
     def scale(self, input_size: int) -> Scale:
         """As asked, or as large as the things in the network's training images were."""
@@ -281,7 +276,7 @@ class VOCDetection:
         course = Course(
             learnt=self.train,
             step=step,
-            iterations=max(1, round(self.passes * len(learn[0]) / self.images_per_step)),
+            iterations=max(1, round(self.length * len(learn[0]) / self.images_per_step)),
             images_per_step=self.images_per_step,
             regions_per_image=self.regions_per_image,
             foreground=self.foreground,
@@ -293,7 +288,7 @@ class VOCDetection:
         )
         progress = taught(model, learn[0].images, learn[1], scale, course, bench, half, pictures)
         taught_at = time.monotonic()
-        found = self.detected(model, judge[0].images, judge[1], scale, bench, pictures)
+        found = self.search(model, judge[0].images, judge[1], scale, bench, pictures)
         precisions = detection_precisions(found, judge[0].images)
         there = [one for one in precisions if one is not None]
         tenth = max(1, len(progress.losses) // 10)
@@ -315,70 +310,6 @@ class VOCDetection:
                 "detect": round(time.monotonic() - taught_at, 2),
             },
         }
-
-    @torch.no_grad()
-    def detected(
-        self,
-        model: FastRCNN,
-        images: Sequence[VocImage],
-        regions: Regions,
-        scale: Scale,
-        bench: Bench,
-        pictures: Pictures | None = None,
-    ) -> Detections:
-        """What the model finds in the images, each process in its share of them."""
-        world, device = bench.world, bench.world.device
-        model.eval()
-        share = world.share(len(images))
-        pictures = pictures or Pictures(device, bench.workers)
-        rows = [torch.zeros(0, 7, dtype=torch.float64, device=device)]
-        with bench.display.phase("finding objects", len(share), {}, "detect") as phase:
-            for batch in _alike(images, share, regions, scale):
-                pixels = dict(zip(batch, pictures([images[i] for i in batch]), strict=True))
-                seen = Seen(model, images, scale, pixels.__getitem__, bench.autocast)
-                for place, found in zip(batch, self._found(seen, batch, regions), strict=True):
-                    number = torch.full((len(found), 1), place, dtype=torch.float64, device=device)
-                    rows.append(torch.cat([number, found], dim=1))
-                phase.advance(len(batch))
-                if world.size == 1:  # several processes end at the next step that they share
-                    interruption.raise_if_asked()
-        if world.any(interruption.asked() is not None):
-            raise Interrupted(interruption.asked() or interruption.TERMINATED)
-        every = world.gather(torch.cat(rows)).cpu().numpy()
-        every = every[every[:, 0].argsort(kind="stable")]  # image by image, as they are listed
-        return Detections(
-            every[:, 0].astype(np.int64), every[:, 1].astype(np.int64), every[:, 2], every[:, 3:]
-        )
-
-    def _found(self, seen: Seen, places: Sequence[int], regions: Regions) -> Iterator[Tensor]:
-        """Of each of some images: label, score and box of each detection, the surest first."""
-        model, device = seen.model, seen.model.scores.weight.device
-        images = [seen.images[place] for place in places]
-        counts = [len(regions.boxes[place]) for place in places]
-        of = torch.from_numpy(np.repeat(np.arange(len(places)), counts)).to(device)
-        boxes = torch.from_numpy(np.concatenate([regions.boxes[place] for place in places]))
-        factors = np.array([seen.scale.factors(image) * 2 for image in images])
-        scaled = (boxes * torch.from_numpy(np.repeat(factors, counts, axis=0))).float().to(device)
-        ((_, maps),) = seen.together([View(place) for place in places])
-        with torch.autocast(device.type, seen.autocast, enabled=seen.autocast is not None):
-            scores, offsets = model(model.pooled(maps, scaled, of))
-        shares = scores.softmax(dim=1)[:, :-1]
-        every = moved(boxes.float().to(device), offsets)
-        for image, own, moved_to in zip(
-            images, shares.split(counts), every.split(counts), strict=True
-        ):
-            yield self._kept(own, within(moved_to, image.width, image.height))
-
-    def _kept(self, shares: Tensor, boxes: Tensor) -> Tensor:
-        """What is left of the boxes of one image."""
-        places, labels = torch.nonzero(shares >= self.threshold, as_tuple=True)
-        sure = shares[places, labels]
-        order = sure.argsort(descending=True, stable=True)[:_MOST_JUDGED]
-        places, labels, sure = places[order], labels[order], sure[order]
-        chosen = boxes[places, labels]
-        kept = batched_nms(chosen, sure, labels, self.suppression)[: self.detections]
-        columns = [labels[kept, None], sure[kept, None], chosen[kept]]
-        return torch.cat([column.double() for column in columns], dim=1)
 
     def _outcome(
         self,
@@ -426,17 +357,3 @@ class VOCDetection:
             tables=[Shown(title, ["average precision, %", "11-point", "all-point"], rows)],
             remarks=remarks,
         )
-
-
-def _alike(
-    images: Sequence[VocImage], places: Iterable[int], regions: Regions, scale: Scale
-) -> Iterator[list[int]]:
-    """The images in batches of one canvas each, which hold so many regions at most, or one."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for place in places:
-        group = groups.setdefault(scale.canvas(images[place]), [])
-        if group and sum(len(regions.boxes[one]) for one in (*group, place)) > _REGIONS_AT_ONCE:
-            yield group.copy()
-            group.clear()
-        group.append(place)
-    yield from (group for group in groups.values() if group)
