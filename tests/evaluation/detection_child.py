@@ -19,8 +19,9 @@ from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.fast_rcnn import FastRCNN
 from deepcluster.evaluation.proposals import Regions
 from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.voc import Box, VocImage, VocObject
+from deepcluster.evaluation.voc import VocImage
 from deepcluster.evaluation.voc_detection import VOCDetection
+from deepcluster.evaluation.voc_objects import Box, VocObject
 from deepcluster.networks import Network
 from deepcluster.networks.plain import PlainConvnet, convolution
 from deepcluster.runtime.run_folder import RunFolder
@@ -96,7 +97,7 @@ def work(world: World, folder: Path) -> None:
     model, bench = a_model(), Bench(world, workers=1)
     half = Halfway(RunFolder(folder), f"half-of-{world.size}.safetensors")
     taught(model, images, regions, SCALE, replace(COURSE, iterations=5, dropout=0.0), bench, half)
-    found = VOCDetection().detected(model, images, regions, SCALE, bench)
+    found = VOCDetection().search(model, images, regions, SCALE, bench)
     rows = np.concatenate([found.images[:, None], found.labels[:, None], found.boxes], axis=1)
     tensors = {**model.state_dict(), "found": torch.from_numpy(rows)}
     save_file(tensors, folder / f"left-{world.rank}-of-{world.size}.safetensors")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from deepcluster.evaluation.boxes import overlaps
 from deepcluster.evaluation.detection_map import Detections, detection_precisions, judged
-from deepcluster.evaluation.voc import CLASSES, Box, VocImage, VocObject
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject
 
 
 def an_image(*objects: tuple[int, tuple[int, int, int, int], bool]) -> VocImage:

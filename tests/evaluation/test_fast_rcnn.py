@@ -13,8 +13,8 @@ from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.fast_rcnn import FastRCNN, Geometry
 from deepcluster.evaluation.region_samples import NOTHING, Candidates
 from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.voc import Box, VocImage, VocObject
-from deepcluster.images.crops import normalize
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import Box, VocObject
 from deepcluster.runtime.errors import UsageError
 
 
@@ -88,7 +88,7 @@ def test_the_whole_image_as_region_gives_what_fc6_was_trained_on():
     network = subject.network.eval()
     pixels = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        maps = detector.maps(pixels.float())
+        maps = detector.maps(detector.fronted(pixels.float())[None])
         pooled = detector.pooled(maps, torch.tensor([[0.0, 0, 64, 64]]))
         last = network.trunk.convnet.convolutions[-1](maps).flatten(1)
         torch.testing.assert_close(pooled, last)  # VGG's windows of 2 do not overlap: equal
@@ -121,26 +121,34 @@ def test_the_protocol_says_how_much_is_dropped():
     assert torch.equal(detector(pooled)[0], detector(pooled)[0])
 
 
-def test_an_untrained_batch_norm_gets_statistics_and_a_trained_one_keeps_its():
-    detector = a_detector()
-    detector.learn("fc6-8", 0.5)
-    images = [
-        torch.randint(0, 256, (3, 70, 90), generator=torch.Generator().manual_seed(seed)).float()
-        for seed in range(3)
-    ]
-    detector.settle(images)
-    norms = [part for part in detector.modules() if isinstance(part, nn.BatchNorm2d)]
-    first = detector.convolutions[0][0]
+def test_measured_layers_have_one_scale_and_say_the_same():
+    """Brought to a mean square of 1 by factors: fc7 gives what it gave but for one of them."""
+    plain, measured = a_detector(), a_detector()
+    measured.learn("fc6-8", 0.5)
+    pooled = 7 * torch.rand(5, 256 * plain.grid**2, generator=torch.Generator().manual_seed(0))
+    measured.measure([pooled[:2], pooled[2:]])
+    assert measured.training
+    plain.eval()
+    measured.eval()
     with torch.no_grad():
-        outputs = [first(normalize(image[None])) for image in images]
-    means = torch.stack([output.mean(dim=(0, 2, 3)) for output in outputs]).mean(dim=0)
-    torch.testing.assert_close(norms[0].running_mean, means)
-    assert not any(norm.training for norm in norms)
-    maps = detector.maps(images[0])
-    assert 0.2 < maps.square().mean().sqrt() < 5  # of the size that a trained network has
-    kept = [norm.running_var.clone() for norm in norms]
-    detector.settle(images[:1])
-    assert all(torch.equal(norm.running_var, var) for norm, var in zip(norms, kept, strict=True))
+        before, after = (
+            plain.fc7(plain.fc6(pooled)),
+            measured.fc7(measured.fc6(pooled / measured.unit)),
+        )
+        assert float(after.relu().square().mean()) == pytest.approx(1, rel=1e-4)
+        torch.testing.assert_close(after, before / before.relu().square().mean().sqrt())
+        assert float(measured.fc6(pooled / measured.unit).square().mean()) == pytest.approx(
+            1, rel=1e-4
+        )
+
+
+def test_regions_of_several_images_are_pooled_each_from_its_own():
+    detector = a_detector(size=128)
+    maps = torch.rand(2, 5, 6, 8, generator=torch.Generator().manual_seed(0))
+    boxes = torch.tensor([[31.0, 15, 112, 48], [0, 0, 60, 60], [31.0, 15, 112, 48]])
+    together = detector.pooled(maps, boxes, torch.tensor([1, 0, 0]))
+    assert torch.equal(together[:1], detector.pooled(maps[1:], boxes[:1]))
+    assert torch.equal(together[1:], detector.pooled(maps[:1], boxes[1:]))
 
 
 def test_other_networks_are_refused():

@@ -64,7 +64,7 @@ def test_up_sampling_is_torchs_where_grids_agree():
 @pytest.mark.parametrize("size", [(50, 70), (96, 96), (129, 64)])
 def test_every_pixel_gets_scores_and_none_is_far_from_its_place(size: tuple[int, int]):
     convolutional = FullyConvolutional(network(), 96, 21).eval()
-    canvas = convolutional.canvas([torch.zeros(3, *size, dtype=torch.uint8)])
+    canvas = convolutional.canvas([convolutional.fronted(torch.zeros(3, *size, dtype=torch.uint8))])
     with torch.no_grad():
         assert convolutional(canvas, size).shape == (1, 21, *size)
         places = convolutional.fc7_maps(canvas).shape[2:]
@@ -79,7 +79,8 @@ def test_finer_layers_begin_at_nothing_and_are_added_in_their_place(finest: int,
     plain = FullyConvolutional(network(), 96, 2).eval()
     finer = FullyConvolutional(network(), 96, 2, finest).eval()
     assert list(finer.finer) == layers
-    canvas = finer.canvas([torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8)])
+    picture = torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8)
+    canvas = finer.canvas([finer.fronted(picture)])
     with torch.no_grad():
         for one in (plain, finer):
             torch.nn.init.ones_(one.score.weight)
@@ -100,8 +101,10 @@ def test_scores_follow_the_picture():
     for score in convolutional.finer.values():
         torch.nn.init.ones_(score.weight)
     with torch.no_grad():
-        scores = convolutional(convolutional.canvas([picture]), (96, 192))[0, 0]
-        flipped = convolutional(convolutional.canvas([picture.flip(2)]), (96, 192))[0, 0]
+        scores, flipped = (
+            convolutional(convolutional.canvas([convolutional.fronted(one)]), (96, 192))[0, 0]
+            for one in (picture, picture.flip(2))
+        )
     assert scores[:, :60].mean() > scores[:, 70:].mean() + 0.01
     assert flipped[:, 132:].mean() > flipped[:, :122].mean() + 0.01
 
@@ -109,7 +112,7 @@ def test_scores_follow_the_picture():
 def test_a_smaller_image_in_a_batch_lies_in_the_corner_among_zeros():
     convolutional = FullyConvolutional(network(front="rgb"), 96, 21)
     pictures = [torch.full((3, 40, 50), 200, dtype=torch.uint8), torch.zeros(3, 60, 30)]
-    canvas = convolutional.canvas(pictures)
+    canvas = convolutional.canvas([convolutional.fronted(picture) for picture in pictures])
     margin = convolutional.margin
     inside = canvas[0, :, margin : margin + 40, margin : margin + 50]
     torch.testing.assert_close(inside, normalize(pictures[0][None])[0])
@@ -125,7 +128,7 @@ def test_units_change_fc7_by_a_factor_alone():
     measured = FullyConvolutional(original, 96, 21, finest=16).eval()
     generator = torch.Generator().manual_seed(0)
     pictures = [torch.randint(0, 255, (3, 80, 70), dtype=torch.uint8, generator=generator)]
-    canvas = plain.canvas(pictures)
+    canvas = plain.canvas([plain.fronted(picture) for picture in pictures])
     measured.measure([canvas])
     with torch.no_grad():
         before, after = plain.fc7_maps(canvas), measured.fc7_maps(canvas)

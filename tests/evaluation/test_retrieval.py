@@ -15,7 +15,8 @@ from PIL import Image
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.landmarks import read_landmarks
-from deepcluster.evaluation.retrieval import Retrieval, map_layer, whitening_source
+from deepcluster.evaluation.map_layers import map_layer
+from deepcluster.evaluation.retrieval import Retrieval, whitening_source
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized

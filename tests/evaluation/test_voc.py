@@ -11,15 +11,8 @@ import pytest
 from devkit import annotate, write_devkit
 from PIL import Image
 
-from deepcluster.evaluation.voc import (
-    CLASSES,
-    Box,
-    Devkit,
-    VocObject,
-    find_devkit,
-    labels_of,
-    warn_of_left_out,
-)
+from deepcluster.evaluation.voc import Devkit, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject, labels_of
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
 
 SIZE = (96, 80)

@@ -36,8 +36,8 @@ from deepcluster.evaluation.multi_label import (
 )
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
-from deepcluster.evaluation.voc import CLASSES
 from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.crops import TEN, normalize
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import DataError, UsageError
@@ -217,11 +217,14 @@ def test_scores_are_the_mean_over_ten_crops(planted: Path, tmp_path: Path):
     np.testing.assert_allclose(found, again, atol=1e-5)
 
 
-def test_frozen_means_frozen_and_all_means_all(planted: Path, tmp_path: Path):
+@pytest.mark.parametrize("seen_images", [True, False])
+def test_frozen_means_frozen_and_all_means_all(planted: Path, tmp_path: Path, seen_images: bool):
     networks: list[Network] = []
 
     def network(seed: int) -> Evaluated:
         subject = contender().network(seed)
+        if seen_images:
+            subject.network.trunk.convnet.norm.running_mean.fill_(0.1)
         networks.append(subject.network)
         return subject
 
@@ -233,11 +236,17 @@ def test_frozen_means_frozen_and_all_means_all(planted: Path, tmp_path: Path):
             Bench(workers=1),
             Stages(RunFolder(tmp_path / train)),
         )
-        fresh = contender().network(0).network.state_dict()
         learnt = networks[-1].state_dict()
+        fresh = network(0).network.state_dict()
         changed = {name for name in fresh if not torch.equal(fresh[name], learnt[name])}
         wanted = {f"trunk.convnet.norm.{part}" for part in ("weight", "bias", "running_mean")}
-        assert wanted <= changed if train == "all" else not changed
+        if train == "all":
+            assert wanted <= changed
+        elif seen_images:
+            assert not changed
+        else:  # an untrained network's batch norms get statistics, and nothing else changes
+            parts = ("running_mean", "running_var", "num_batches_tracked")
+            assert changed == {f"trunk.convnet.norm.{part}" for part in parts}
 
 
 @pytest.mark.parametrize(

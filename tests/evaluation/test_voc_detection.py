@@ -22,8 +22,9 @@ from deepcluster import cli
 from deepcluster.evaluation import detector_training
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.detection_map import detection_precisions
-from deepcluster.evaluation.detector_images import KeptMaps, Scale
+from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
 from deepcluster.evaluation.detector_training import Halfway, Lessons, taught
+from deepcluster.evaluation.kept_views import Kept, View
 from deepcluster.evaluation.proposals import Regions
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.evaluation.voc_detection import VOCDetection
@@ -43,14 +44,14 @@ def learns(painted: tuple[list[VocImage], Regions], bench: Bench, folder: Path) 
     images, regions = painted
     model = a_model().to(bench.world.device)
     protocol = VOCDetection()
-    before = protocol.detected(model, images, regions, SCALE, bench)
+    before = protocol.search(model, images, regions, SCALE, bench)
     half = Halfway(RunFolder(folder), "half.safetensors")
     losses = taught(model, images, regions, SCALE, COURSE, bench, half).losses
     tenth = max(1, len(losses) // 45)
     first, last = np.mean(losses[:tenth], axis=0), np.mean(losses[-tenth:], axis=0)
     assert last[0] < 0.5 * first[0]  # of the classes
     assert last[1] < 0.75 * first[1]  # of the boxes
-    after = protocol.detected(model, images, regions, SCALE, bench)
+    after = protocol.search(model, images, regions, SCALE, bench)
     maps = [
         np.mean([one.eleven_point for one in detection_precisions(found, images)[:3]])
         for found in (before, after)
@@ -101,11 +102,14 @@ def test_an_interrupted_course_goes_on_bit_for_bit(
         assert torch.equal(value, again.state_dict()[name]), name
 
 
-def test_momentum_comes_back_as_its_weights_lie(painted, tmp_path: Path):
+def test_momentum_comes_back_as_its_weights_lie(
+    painted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """On a GPU convolutions have their channels last, and a step takes both as they lie."""
     images, regions = painted
     half = Halfway(RunFolder(tmp_path), "half.safetensors")
     course = replace(COURSE, learnt="all", iterations=2)
+    monkeypatch.setattr(detector_training, "WORTH_SAVING", 0.0)
     taught(a_model(), images, regions, SCALE, course, Bench(workers=1), half)
     model = a_model().to(memory_format=torch.channels_last)
     model.learn("all", 0.1)
@@ -117,10 +121,13 @@ def test_momentum_comes_back_as_its_weights_lie(painted, tmp_path: Path):
         assert torch.equal(momentum, load_file(tmp_path / half.name)[f"momentum.{name}"])
 
 
-def test_a_course_without_momentum_is_kept_too(painted, tmp_path: Path):
+def test_a_course_without_momentum_is_kept_too(
+    painted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     images, regions = painted
     half = Halfway(RunFolder(tmp_path), "half.safetensors")
     course = replace(COURSE, momentum=0.0, iterations=2)
+    monkeypatch.setattr(detector_training, "WORTH_SAVING", 0.0)
     first, again = a_model(), a_model()
     taught(first, images, regions, SCALE, course, Bench(workers=1), half)
     assert taught(again, images, regions, SCALE, course, Bench(workers=1), half).iteration == 2
@@ -130,12 +137,12 @@ def test_a_course_without_momentum_is_kept_too(painted, tmp_path: Path):
 def test_lessons_show_every_image_once_a_lap(painted):
     images, regions = painted
     lessons = Lessons(images, regions, SCALE, COURSE)
-    places = [batch.place for iteration in range(12) for batch in lessons.at(iteration)]
+    places = [batch.view.place for iteration in range(12) for batch in lessons.at(iteration)]
     assert sorted(places) == list(range(24))
-    again = [batch.place for iteration in range(12, 24) for batch in lessons.at(iteration)]
+    again = [batch.view.place for iteration in range(12, 24) for batch in lessons.at(iteration)]
     assert sorted(again) == list(range(24))
     assert places != again
-    flips = [batch.is_flipped for iteration in range(100) for batch in lessons.at(iteration)]
+    flips = [batch.view.is_flipped for iteration in range(100) for batch in lessons.at(iteration)]
     assert 60 < sum(flips) < 140
 
 
@@ -143,14 +150,42 @@ def test_a_flipped_lesson_is_the_mirror_of_the_other(painted):
     """The same object, seen in the flipped maps: its cells are mirrored."""
     images, regions = painted
     lessons = Lessons(images, regions, Scale(96, 128), COURSE)  # twice as large
-    place = lessons.at(0)[0].place
-    straight, turned = lessons._lesson(0, False), lessons._lesson(0, True)
-    assert straight.place == turned.place == place
-    mirrored = torch.stack([128 - straight.boxes[:, 2], 128 - straight.boxes[:, 0]], dim=1)
-    torch.testing.assert_close(turned.boxes[:, [0, 2]], mirrored)
-    torch.testing.assert_close(turned.boxes[:, [1, 3]], straight.boxes[:, [1, 3]])
-    torch.testing.assert_close(turned.offsets[:, 0], -straight.offsets[:, 0])
-    torch.testing.assert_close(turned.offsets[:, 1:], straight.offsets[:, 1:])
+    place = lessons.at(0)[0].view.place
+    straight, turned = lessons.lesson(0, False), lessons.lesson(0, True)
+    assert straight.view == View(place, False)
+    assert turned.view == View(place, True)
+    one, other = lessons.asked([straight]), lessons.asked([turned])
+    mirrored = torch.stack([128 - one.boxes[:, 2], 128 - one.boxes[:, 0]], dim=1)
+    torch.testing.assert_close(other.boxes[:, [0, 2]], mirrored)
+    torch.testing.assert_close(other.boxes[:, [1, 3]], one.boxes[:, [1, 3]])
+    torch.testing.assert_close(other.offsets[:, 0], -one.offsets[:, 0])
+    torch.testing.assert_close(other.offsets[:, 1:], one.offsets[:, 1:])
+
+
+def test_what_two_lessons_ask_is_what_each_asks(painted):
+    images, regions = painted
+    lessons = Lessons(images, regions, SCALE, COURSE)
+    both = lessons.at(3)
+    first, second = (lessons.asked([one]) for one in both)
+    together = lessons.asked(both)
+    count = len(first.labels)
+    assert torch.equal(together.of, torch.cat([first.of, second.of + 1]))
+    assert torch.equal(together.boxes, torch.cat([first.boxes, second.boxes]))
+    assert torch.equal(together.holding, torch.cat([first.holding, second.holding + count]))
+    assert torch.equal(together.offsets, torch.cat([first.offsets, second.offsets]))
+
+
+def test_the_step_grows_at_first_and_falls_in_the_end():
+    course = replace(COURSE, step=2.0, iterations=40)
+    assert [course.step_at(iteration) for iteration in (0, 1, 2, 29, 30, 39)] == [
+        1,
+        2,
+        2,
+        2,
+        0.2,
+        0.2,
+    ]
+    assert replace(course, iterations=3).step_at(0) == 2.0  # too few to grow
 
 
 def test_scale_keeps_within_both_sides():
@@ -159,18 +194,65 @@ def test_scale_keeps_within_both_sides():
     assert Scale(600, 1000)(torch.zeros(3, 375, 500, dtype=torch.uint8)).shape == (3, 600, 800)
 
 
-def test_maps_are_kept_while_they_fit():
+def test_what_is_seen_is_kept_while_it_fits():
+    kept = Kept(room=100)  # two of 40 bytes
+    rows = torch.zeros(3, 10)
+    for place in range(3):
+        kept.add(View(place), rows[place])
+    assert [kept.get(View(place)) is not None for place in range(3)] == [True, True, False]
+    assert kept.get(View(0, True)) is None
+    assert kept.get(View(0))._base is None  # the batch is not held by one image of it
+
+
+def test_pictures_are_decoded_once_while_they_fit(painted, monkeypatch: pytest.MonkeyPatch):
+    images, _ = painted
     asked = []
+    picture = VocImage.picture
 
-    def compute(place: int, is_flipped: bool) -> torch.Tensor:
-        asked.append((place, is_flipped))
-        return torch.zeros(10)
+    def counted(image: VocImage):
+        asked.append(image.name)
+        return picture(image)
 
-    maps = KeptMaps(compute, room=100)  # two of 40 bytes
-    for _ in range(2):
-        for place in range(3):
-            maps(place, False)
-    assert asked == [(0, False), (1, False), (2, False), (2, False)]
+    monkeypatch.setattr(VocImage, "picture", counted)
+    some = images[:3]
+    pictures = Pictures(torch.device("cpu"), workers=1, room=2 * 3 * 64 * 48)
+    first, again = list(pictures(some)), list(pictures(some))
+    assert asked == [image.name for image in (*some, some[2])]
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_images_of_several_canvases_are_seen_as_each_alone(painted):
+    """Kept or not, alone or together: the same maps."""
+    images, _ = painted
+    model = a_model().eval()
+    scale = Scale(70, 140)  # the sides of some become more than one canvas long
+    tall = replace(images[1], width=48, height=64)
+    pixels = list(Pictures(torch.device("cpu"), 1)(images[:3]))
+    pixels[1] = pixels[1].transpose(1, 2).contiguous()
+    some = [images[0], tall, images[2]]
+    views = [View(2), View(1, True), View(0), View(2, True)]
+
+    def seen(room: int) -> Seen:
+        make = pixels.__getitem__
+        return Seen(model, some, scale, make, fronts=Kept(room), maps=Kept(room))
+
+    with torch.no_grad():
+        plain = {view: seen(0).together([view])[0][1][0] for view in views}
+        kept = seen(2**30)
+        kept.together(views[:2])
+        for one in (seen(0), kept, kept):
+            found = one.together(views)
+            assert sorted(number for numbers, _ in found for number in numbers) == [0, 1, 2, 3]
+            for numbers, maps in found:
+                for number, own in zip(numbers, maps, strict=True):
+                    torch.testing.assert_close(own, plain[views[number]], rtol=1e-5, atol=1e-5)
+
+
+def test_the_scale_follows_the_size_of_training():
+    assert VOCDetection().scale(224) == Scale(600, 1000)
+    assert VOCDetection().scale(128) == Scale(343, 572)
+    assert VOCDetection(short_side=300).scale(128) == Scale(300, 500)
+    assert VOCDetection(short_side=300, long_side=400).scale(224) == Scale(300, 400)
 
 
 @pytest.mark.slow
@@ -219,8 +301,8 @@ def test_the_protocol_from_end_to_end(
     on_val = result["choice"]["on_val"]
     assert result["choice"]["step"] == max((0.001, 0.01), key=lambda step: on_val[f"{step:g}"])
     assert [(seed, run["iterations"]) for seed, run in result["seeds"].items()] == [
-        ("0", 6),
-        ("1", 6),
+        ("0", 2),
+        ("1", 2),
     ]
     assert not list(Path("evaluations/stages").glob("*.safetensors"))  # nothing half done is left
     # Again: every stage is kept, and the figures are the same.
@@ -247,7 +329,7 @@ def test_all_learns_the_convolutions(painted, tmp_path: Path):
     ("change", "said"),
     [
         ({"regions": 0}, "--regions 0: use at least 1"),
-        ({"long_side": 100}, "--long-side 100"),
+        ({"long_side": 30}, "--long-side 30"),
         ({"steps": ()}, "--steps"),
         ({"passes": 0.0}, "--passes 0"),
         ({"suppression": 1.5}, "--suppression 1.5"),

@@ -19,7 +19,7 @@ from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, ta
 from deepcluster.studies.outcome import write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Measured, Results, Row
-from deepcluster.studies.tasks import Task, landmark_tasks
+from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -182,7 +182,7 @@ def test_whitening_is_learnt_on_the_other_city(tmp_path: Path):
     cities = {"Oxford": tmp_path / "o", "Paris": tmp_path / "p"}
 
     def whitening(*arguments: Any) -> list[str | None]:
-        return [task.settings(3).whiten_on for task in landmark_tasks(*arguments)]  # type: ignore[attr-defined]
+        return [task.with_seed(3).whiten_on for task in landmark_tasks(*arguments)]  # type: ignore[attr-defined]
 
     assert whitening(cities) == [str(tmp_path / "p"), str(tmp_path / "o")]
     assert whitening(cities, "photos") == ["photos", "photos"]
@@ -232,3 +232,17 @@ def test_table2_is_the_papers_where_ours_is(terms: Terms):
     assert len(both) == 4
     assert [ours for ours, _ in both] == pytest.approx([paper for _, paper in both])
     assert line.ours[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))
+
+
+def test_the_first_seed_chooses_for_the_others():
+    tasks = {task.name: task for task in voc_tasks(Path("devkit"))}
+    chosen = {"step": 0.3, "decay": 0.7, "choice": {"step": 0.3}}
+    for name, task in tasks.items():
+        alone, after = task.with_seed(4), task.with_seed(4, chosen)
+        assert alone == replace(task.protocol, seeds=(4,))
+        assert len(alone.steps) > 1
+        assert (after.seeds, after.steps) == ((4,), (0.3,)), name
+        assert after.train == name.split()[1]
+    assert tasks["classification all"].with_seed(4, chosen).decays == (0.7,)
+    (oxford,) = landmark_tasks({"Oxford": Path("oxford")}, "none")
+    assert oxford.with_seed(4, chosen) == oxford.with_seed(4)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from deepcluster.evaluation.average_precision import AveragePrecision, average_precision
 from deepcluster.evaluation.boxes import overlaps
-from deepcluster.evaluation.voc import CLASSES, VocImage
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import CLASSES
 
 OVERLAP = 0.5
 """Intersection over union, from which on a box has found an object."""

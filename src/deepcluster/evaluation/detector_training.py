@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +18,12 @@ from torch.optim import SGD
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.boxes import flipped, offsets
-from deepcluster.evaluation.detector_images import KeptMaps, Scale, decoded, room_on
+from deepcluster.evaluation.common_scale import SETTLED, settling
+from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
 from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.kept_views import Kept, View, room_on
 from deepcluster.evaluation.proposals import Regions
-from deepcluster.evaluation.region_samples import NOTHING, Candidates
+from deepcluster.evaluation.region_samples import Candidates, Sampled
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import NumericsError
@@ -33,9 +35,10 @@ from deepcluster.runtime.world import World
 SAVE_SECONDS = 300.0
 """How often what was learnt so far is saved, so that a killed evaluation loses no more."""
 
-SETTLED = 64
-"""Training images from which an untrained network's batch norms get their statistics."""
+WORTH_SAVING = 30.0
+"""Seconds of learning, above which what was learnt is saved before objects are looked for."""
 
+_MEASURED = 8  # images at a time, of those that the scale is found from
 _LOOK_EVERY = 50  # steps on a GPU, before the host looks at the loss: looking means waiting
 
 
@@ -56,8 +59,9 @@ class Course:
     seed: int
 
     def step_at(self, iteration: int) -> float:
-        """The step falls to a tenth after three quarters."""
-        return self.step * (0.1 if 4 * iteration >= 3 * self.iterations else 1.0)
+        """It grows over the first twentieth, and falls to a tenth after three quarters."""
+        begun = min(1.0, (iteration + 1) / max(1, self.iterations // 20))
+        return self.step * (0.1 if 4 * iteration >= 3 * self.iterations else begun)
 
 
 @dataclass
@@ -116,15 +120,26 @@ class Halfway:
             return None
 
 
-@dataclass
-class Batch:
-    """What one image of a step asks, ready for the device."""
+class Lesson(NamedTuple):
+    """The regions of one image at a step."""
 
-    place: int
-    is_flipped: bool
+    view: View
+    sampled: Sampled
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the images of a step ask, on the host; row i of each is region i."""
+
+    of: Tensor
+    """Which image the region is of."""
     boxes: Tensor
+    """In pixels of the scaled image."""
     labels: Tensor
+    holding: Tensor
+    """Rows that hold an object."""
     offsets: Tensor
+    """From these to their objects."""
 
 
 class Lessons:
@@ -140,35 +155,48 @@ class Lessons:
             Candidates.of(image, boxes, lowest)
             for image, boxes in zip(images, regions.boxes, strict=True)
         ]
+        self._factors = [np.array(scale.factors(image) * 2) for image in images]
 
-    def at(self, iteration: int) -> list[Batch]:
+    def at(self, iteration: int) -> list[Lesson]:
         """The images of a step and the regions of each; a function of the seed and the step."""
         count = self.course.images_per_step
         draws = np.arange(iteration * count, (iteration + 1) * count)
         turned = uniforms(self.course.seed, "detection-flips", 0, draws, 1)[:, 0] < 0.5
         return [
-            self._lesson(int(draw), bool(turn)) for draw, turn in zip(draws, turned, strict=True)
+            self.lesson(int(draw), bool(turn)) for draw, turn in zip(draws, turned, strict=True)
         ]
 
-    def _lesson(self, draw: int, turned: bool) -> Batch:
+    def lesson(self, draw: int, turned: bool) -> Lesson:
+        """Some regions of the image whose turn it is."""
         course = self.course
         place = self._order(draw // len(self.images))[draw % len(self.images)]
-        image = self.images[place]
         randomness = np.random.default_rng(stream(course.seed, "detection-regions", draw))
         sampled = self.candidates[place].sampled(
             course.regions_per_image, course.foreground, randomness
         )
-        boxes, aims = sampled.boxes, sampled.aims
-        if turned:
-            boxes, aims = flipped(boxes, image.width), flipped(aims, image.width)
-        factors = torch.tensor(self.scale.factors(image), dtype=torch.float64).repeat(2)
-        scaled, aimed = torch.from_numpy(boxes) * factors, torch.from_numpy(aims) * factors
-        return Batch(
-            place,
-            turned,
+        return Lesson(View(place, turned), sampled)
+
+    def asked(self, lessons: Sequence[Lesson]) -> Asked:
+        """What these lessons ask, one after another."""
+        boxes, aims, of, holding, begin = [], [], [], [], 0
+        for number, (view, sampled) in enumerate(lessons):
+            width, factors = self.images[view.place].width, self._factors[view.place]
+            some, aimed = sampled.boxes, sampled.aims
+            if view.is_flipped:
+                some, aimed = flipped(some, width), flipped(aimed, width)
+            boxes.append(some * factors)
+            aims.append(aimed * factors)
+            of.append(np.full(len(some), number))
+            holding.append(np.arange(begin, begin + len(aimed)))
+            begin += len(some)
+        scaled = torch.from_numpy(np.concatenate(boxes))
+        rows = torch.from_numpy(np.concatenate(holding))
+        return Asked(
+            torch.from_numpy(np.concatenate(of)),
             scaled.float(),
-            torch.from_numpy(sampled.labels),
-            offsets(scaled[: len(aims)], aimed).float(),
+            torch.from_numpy(np.concatenate([sampled.labels for _, sampled in lessons])),
+            rows,
+            offsets(scaled[rows], torch.from_numpy(np.concatenate(aims))).float(),
         )
 
     def _order(self, lap: int) -> list[int]:
@@ -188,24 +216,27 @@ def taught(
     course: Course,
     bench: Bench,
     half: Halfway,
+    pictures: Pictures | None = None,
 ) -> Progress:
     """Teach the model in place, from where an interrupted course was left."""
     device, world = bench.world.device, bench.world
     model.learn(course.learnt, course.dropout)
     lessons = Lessons(images, regions, scale, course)
-    pixels = list(decoded(images, device, bench.workers))
-    model.settle(scale(image) for image in pixels[:SETTLED])
+    pixels = list((pictures or Pictures(device, bench.workers))(images))
+    room = room_on(device)
+    learns_all = course.learnt == "all"
+    seen = Seen(
+        model,
+        images,
+        scale,
+        pixels.__getitem__,
+        bench.autocast,
+        fronts=Kept(room if learns_all else 0),
+        maps=Kept(0 if learns_all else room),
+    )
+    _bring_to_scale(seen, lessons)
     optimizer = _optimizer(model, course, device)
     progress = half.resumed(model, optimizer, world)
-
-    def computed(place: int, is_flipped: bool) -> Tensor:
-        picture = scale(pixels[place])
-        with torch.autocast(device.type, bench.autocast, enabled=bench.autocast is not None):
-            return model.maps(picture.flip(2) if is_flipped else picture)
-
-    maps: Callable[[int, bool], Tensor] = computed
-    if course.learnt != "all":
-        maps = KeptMaps(torch.no_grad()(computed), room_on(device))
 
     def save() -> None:
         if world.leads:
@@ -213,13 +244,14 @@ def taught(
 
     running = torch.zeros(2, device=device)
     since, saved = 0, monotonic()
+    begun = saved
     title = f"learning {course.learnt}, step {course.step:g}"
     with bench.display.phase(title, course.iterations, {}, "learn") as phase:
         phase.advance(progress.iteration)
         while progress.iteration < course.iterations:
             for group in optimizer.param_groups:
                 group["lr"] = course.step_at(progress.iteration) * group["times"]
-            running += _step(model, lessons, maps, optimizer, progress.iteration, bench)
+            running += _step(seen, lessons, optimizer, progress.iteration, bench)
             progress.iteration += 1
             since += 1
             if (
@@ -243,34 +275,72 @@ def taught(
             if monotonic() - saved > SAVE_SECONDS:
                 save()
                 saved = monotonic()
-    save()  # looking for objects takes a while too
+    if monotonic() - begun > WORTH_SAVING:  # looking for objects takes a while too
+        save()
     return progress
 
 
-def _step(
-    model: FastRCNN,
-    lessons: Lessons,
-    maps: Callable[[int, bool], Tensor],
-    optimizer: SGD,
-    iteration: int,
-    bench: Bench,
-) -> Tensor:
+@torch.no_grad()
+def _bring_to_scale(seen: Seen, lessons: Lessons) -> None:
+    """Settle the batch norms of an untrained network; give every network the same scale."""
+    count = min(SETTLED, len(lessons.images))
+    views = [View(place) for place in range(count)]
+    parts = [views[start : start + _MEASURED] for start in range(0, count, _MEASURED)]
+    with settling(seen.model.convolutions) as wanted:
+        for part in parts if wanted else []:
+            for shape in {seen.scale.canvas(lessons.images[view.place]) for view in part}:
+                seen.computed(
+                    [v for v in part if seen.scale.canvas(lessons.images[v.place]) == shape], shape
+                )
+    device = seen.model.scores.weight.device
+
+    def pooled() -> Iterator[Tensor]:
+        for start in range(0, count, _MEASURED):
+            some = [
+                lessons.lesson(draw, False) for draw in range(start, min(start + _MEASURED, count))
+            ]
+            yield from _pooled(seen, [lesson.view for lesson in some], lessons.asked(some), device)[
+                0
+            ]
+
+    seen.model.measure(pooled())
+
+
+def _pooled(
+    seen: Seen, views: Sequence[View], asked: Asked, device: torch.device
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Of each group of views that share a canvas the pooled regions, and which rows they are."""
+    pooled, rows = [], []
+    for numbers, maps in seen.together(views):
+        within = torch.full((len(views),), -1)
+        within[numbers] = torch.arange(len(numbers))
+        of = within[asked.of]
+        mine = torch.nonzero(of >= 0)[:, 0]  # on the host, which need not wait for it
+        boxes, whose = (part[mine].to(device, non_blocking=True) for part in (asked.boxes, of))
+        pooled.append(seen.model.pooled(maps, boxes, whose))
+        rows.append(mine)
+    return pooled, rows
+
+
+def _step(seen: Seen, lessons: Lessons, optimizer: SGD, iteration: int, bench: Bench) -> Tensor:
     """One step of all processes, each with its share of the images; gives the two losses."""
     world, device, course = bench.world, bench.world.device, lessons.course
     every = lessons.at(iteration)
-    total = sum(len(batch.labels) for batch in every)
+    total = sum(len(lesson.sampled.labels) for lesson in every)
     share = world.share(len(every))
     mine = every[share.start : share.stop]
     optimizer.zero_grad(set_to_none=True)
     losses = torch.zeros(2, device=device)
     if mine:
         sent = partial(torch.Tensor.to, device=device, non_blocking=True)
-        pooled = torch.cat(
-            [model.pooled(maps(batch.place, batch.is_flipped), sent(batch.boxes)) for batch in mine]
-        )
-        labels = torch.cat([batch.labels for batch in mine])
-        aims = sent(torch.cat([batch.offsets for batch in mine]))
-        fore = torch.nonzero(labels != NOTHING)[:, 0]  # on the host, which need not wait for it
+        asked = lessons.asked(mine)
+        with torch.set_grad_enabled(course.learnt == "all"):
+            pooled, rows = _pooled(seen, [lesson.view for lesson in mine], asked, device)
+        order = torch.cat(rows)  # regions of one canvas follow each other
+        labels = asked.labels[order]
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        fore = back[asked.holding]
         classes = sent(labels[fore])
         # Dropout is a named stream too; the caller's own randomness is put back.
         with (
@@ -278,9 +348,10 @@ def _step(
             torch.autocast(device.type, bench.autocast, enabled=bench.autocast is not None),
         ):
             torch.manual_seed(stream(course.seed, "detection-dropout", iteration, world.rank))
-            scores, moves = model(pooled)
+            scores, moves = seen.model(torch.cat(pooled))
         by_class = F.cross_entropy(scores, sent(labels), reduction="sum") / total
-        by_box = F.smooth_l1_loss(moves[sent(fore), classes], aims, reduction="sum") / total
+        moved = moves[sent(fore), classes]
+        by_box = F.smooth_l1_loss(moved, sent(asked.offsets), reduction="sum") / total
         (by_class + by_box).backward()
         losses = torch.stack([by_class.detach(), by_box.detach()])
     if world.size > 1:

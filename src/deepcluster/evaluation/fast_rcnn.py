@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import roi_pool
 
+from deepcluster.evaluation.common_scale import mean_squares, rescale
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.images.crops import normalize
 from deepcluster.networks.plain import PlainConvnet
@@ -78,6 +79,7 @@ class FastRCNN(nn.Module):
         taken = next(part.in_features for part in convnet.fc6 if isinstance(part, nn.Linear))
         self.grid = math.isqrt(taken // channels)
         self.fc6, self.fc7, self.activation = convnet.fc6, convnet.fc7, network.activation
+        self.unit = 1.0  # what the maxima of regions are divided by before fc6 reads them
         # One score more than classes, for none of them: the last.
         self.scores = _drawn(convnet.width, classes + 1, 0.01, generator(seed, "detection-scores"))
         self.offsets = _drawn(convnet.width, 4 * classes, 0.001, generator(seed, "detection-boxes"))
@@ -101,52 +103,62 @@ class FastRCNN(nn.Module):
                 part.p = dropout
 
     @torch.no_grad()
-    def settle(self, images: Iterable[Tensor]) -> None:
-        """Give batch norms that never saw an image the statistics of these, before they are fixed.
+    def measure(self, pooled: Iterable[Tensor]) -> None:
+        """Give what fc6 reads, and what fc6 and fc7 put out, a mean square of 1 over regions.
 
-        An untrained network would else be judged by the scale of its maps, which shrinks from layer
-        to layer, rather than by what they show. A trained network stays as it is.
+        By one factor for each layer: since a ReLU keeps factors, fc7 gives what it gave but for a
+        factor. One grid of steps then suits every network, also an untrained one.
         """
-        norms = [part for part in self.convolutions.modules() if isinstance(part, nn.BatchNorm2d)]
-        if any(_saw_images(norm) for norm in norms):
-            return
-        before = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.train()
-            norm.momentum = None  # the mean over the images
-        for pixels in images:
-            self.maps(pixels)
-        for norm, momentum in zip(norms, before, strict=True):
-            norm.eval()
-            norm.momentum = momentum
+        was_training = self.training
+        self.eval()
+        sixth, seventh = (
+            next(part for part in layer if isinstance(part, nn.Linear))
+            for layer in (self.fc6, self.fc7)
+        )
 
-    def maps(self, pixels: Tensor) -> Tensor:
-        """1 x C x h x w: the last convolution's activation of one image, levels from 0 to 255."""
-        images = normalize(pixels[None])
-        if images.device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
-        maps: Tensor = self.convolutions(self.front(images))
+        def outputs(rows: Tensor) -> dict[str, Tensor]:
+            first = self.fc6(rows / self.unit)
+            return {"fc6": rows, "fc7": first, "scores": self.activation(self.fc7(first))}
+
+        units = mean_squares(outputs(rows) for rows in pooled)
+        rescale(sixth, units["fc6"] / self.unit, units["fc7"])
+        rescale(seventh, units["fc7"], units["scores"])
+        self.unit = units["fc6"]
+        self.train(was_training)
+        self.convolutions.eval()
+
+    def fronted(self, pixels: Tensor) -> Tensor:
+        """What the front makes of one image, 3 x height x width, levels from 0 to 255."""
+        made: Tensor = self.front(normalize(pixels[None]))[0]
+        return made
+
+    def maps(self, fronts: Tensor) -> Tensor:
+        """B x C x h x w: the last convolution's activation of images behind the front."""
+        if fronts.device.type == "cuda":
+            fronts = fronts.contiguous(memory_format=torch.channels_last)
+        maps: Tensor = self.convolutions(fronts)
         return maps
 
-    def pooled(self, maps: Tensor, boxes: Tensor) -> Tensor:
-        """R x (C grid grid): the maxima of each box, given in pixels of the image."""
+    def pooled(self, maps: Tensor, boxes: Tensor, of: Tensor | None = None) -> Tensor:
+        """R x (C grid grid): the maxima of each box, given in pixels of its image.
+
+        Args:
+            maps: Of some images.
+            boxes: Of regions in them.
+            of: Which image each region is of; all are of the first if not given.
+        """
         cells = self.geometry.cells(boxes, maps.shape[3], maps.shape[2])
-        rows = torch.cat([cells.new_zeros(len(cells), 1), cells], dim=1)
+        first = cells.new_zeros(len(cells)) if of is None else of.to(cells.dtype)
+        rows = torch.cat([first[:, None], cells], dim=1)
         # In float32: the pooling knows no bfloat16, whose maxima are the same.
         pooled: Tensor = roi_pool(maps.float().contiguous(), rows, (self.grid, self.grid), 1.0)
         return pooled.flatten(1)
 
     def forward(self, pooled: Tensor) -> tuple[Tensor, Tensor]:
         """R x (classes + 1) scores and R x classes x 4 offsets, in float32."""
-        features = self.activation(self.fc7(self.fc6(pooled)))
+        features = self.activation(self.fc7(self.fc6(pooled / self.unit)))
         offsets = self.offsets(features).float()
         return self.scores(features).float(), offsets.unflatten(1, (-1, 4))
-
-
-def _saw_images(norm: nn.BatchNorm2d) -> bool:
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    return bool((norm.running_mean != 0).any() or (norm.running_var != 1).any())
 
 
 def _drawn(width: int, count: int, deviation: float, randomness: torch.Generator) -> nn.Linear:

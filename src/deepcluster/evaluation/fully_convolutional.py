@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from deepcluster.evaluation.common_scale import mean_squares, rescale
 from deepcluster.images.crops import normalize
 from deepcluster.networks import Network
 from deepcluster.networks.plain import PlainConvnet
@@ -91,23 +92,16 @@ class FullyConvolutional(nn.Module):
         it gave but for a factor, which scores that begin at zero do not know. One grid of steps
         then suits every network, also an untrained one, whose numbers shrink from layer to layer.
         """
-        squares: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        for canvas in canvases:
+
+        def outputs(canvas: Tensor) -> dict[str, Tensor]:
             *finer, last = self._maps(canvas)
             first = self.fc6(last).relu()
             read = {"fc6": last, "fc7": first, "score": self.fc7(first).relu()}
-            for name, maps in {**read, **dict(zip(self.finer, finer, strict=True))}.items():
-                squares[name] = squares.get(name, 0.0) + float(maps.double().square().sum())
-                counts[name] = counts.get(name, 0) + maps.numel()
-        units = {name: math.sqrt(squares[name] / counts[name]) or 1.0 for name in squares}
-        for layer, before, after in (
-            (self.fc6, units["fc6"], units["fc7"]),
-            (self.fc7, units["fc7"], units["score"]),
-        ):
-            assert layer.bias is not None
-            layer.weight *= before / after
-            layer.bias /= after
+            return {**read, **dict(zip(self.finer, finer, strict=True))}
+
+        units = mean_squares(map(outputs, canvases))
+        rescale(self.fc6, units["fc6"], units["fc7"])
+        rescale(self.fc7, units["fc7"], units["score"])
         self._units = {name: units[name] for name in self._units}
 
     @property
@@ -115,25 +109,26 @@ class FullyConvolutional(nn.Module):
         """fc6 to fc8, with the scores of finer layers."""
         yield from (self.fc6, self.fc7, self.score, *self.finer.values())
 
-    def canvas(self, pictures: Sequence[Tensor]) -> Tensor:
-        """Images (uint8, 3 x any size) after the front, each in the corner of equal canvases.
+    def fronted(self, picture: Tensor) -> Tensor:
+        """What the front makes of one image, uint8, 3 x any size."""
+        device = self.score.weight.device
+        made: Tensor = self.front(normalize(picture[None].to(device, non_blocking=True)))[0]
+        return made
+
+    def canvas(self, fronts: Sequence[Tensor]) -> Tensor:
+        """Images of any size, behind the front, each in the corner of equal canvases.
 
         Around them are zeros, as many as give scores for every pixel: no contrast where the front
         is Sobel, the mean colour where it is none.
         """
-        height, width = (max(picture.shape[side] for picture in pictures) for side in (1, 2))
+        height, width = (max(front.shape[side] for front in fronts) for side in (1, 2))
         down, across = (self._extent(side) for side in (height, width))
-        device = self.score.weight.device
-        made: Tensor | None = None
-        for number, picture in enumerate(pictures):
-            image = self.front(normalize(picture[None].to(device, non_blocking=True)))[0]
-            if made is None:
-                made = image.new_zeros(len(pictures), image.shape[0], down, across)
-            rows = slice(self.margin, self.margin + image.shape[1])
-            columns = slice(self.margin, self.margin + image.shape[2])
-            made[number, :, rows, columns] = image
-        assert made is not None
-        on_gpu = device.type == "cuda"
+        made = fronts[0].new_zeros(len(fronts), fronts[0].shape[0], down, across)
+        for place, front in zip(made, fronts, strict=True):
+            rows = slice(self.margin, self.margin + front.shape[1])
+            columns = slice(self.margin, self.margin + front.shape[2])
+            place[:, rows, columns] = front
+        on_gpu = made.device.type == "cuda"
         return made.contiguous(memory_format=torch.channels_last) if on_gpu else made
 
     def fc7_maps(self, canvas: Tensor, dropout: Dropout | None = None) -> Tensor:

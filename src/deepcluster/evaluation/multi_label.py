@@ -21,6 +21,7 @@ from torch.optim import SGD
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.candidates import Candidate, Schedule, StackedSGD, step_factor
+from deepcluster.evaluation.common_scale import SETTLED, settling
 from deepcluster.evaluation.frozen_features import FrozenFeatures
 from deepcluster.evaluation.mlp import MLPReadout, read_convolutions
 from deepcluster.images.crops import NUMBERS, TEN, CropRange, RandomView, learn, random_boxes
@@ -134,6 +135,7 @@ class Classifiers:
     def learn(self, part: MultiLabelled, title: str, seconds: dict[str, float]) -> None:
         """Learn from these images."""
         course, bench, world = self.course, self.bench, self.bench.world
+        self._settle(part)
         self._normalise_by_batch(True)
         every = np.unique(np.linspace(0, len(part) - 1, _MEASURED).astype(np.int64))
         self.features.measure(part.images, part.places[every].tolist())
@@ -180,6 +182,14 @@ class Classifiers:
         self._normalise_by_batch(False)
         for buffer in self._tuned.buffers():  # each process has averaged its own images
             buffer.copy_(world.broadcast(buffer))
+
+    def _settle(self, part: MultiLabelled) -> None:
+        """Give an untrained network's batch norms the statistics of some training images."""
+        with settling(self.features.network.trunk) as wanted:
+            if wanted:
+                some = part.places[:SETTLED].tolist()
+                for pixels in part.images.seen(some, len(some), self.bench.workers):
+                    self.features.rows_of(pixels)
 
     def _normalise_by_batch(self, by_batch: bool) -> None:
         """Whether batch norms that learn use the batch's statistics, or those they have kept."""

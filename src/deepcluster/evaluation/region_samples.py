@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.evaluation.boxes import overlaps
-from deepcluster.evaluation.voc import CLASSES, VocImage
+from deepcluster.evaluation.voc import VocImage
+from deepcluster.evaluation.voc_objects import CLASSES
 
 NOTHING = len(CLASSES)
 """The label of a region that holds no object."""
@@ -92,4 +93,4 @@ class Candidates:
 def _some(places: NDArray[np.int64], most: int, drawn: np.random.Generator) -> NDArray[np.int64]:
     if len(places) <= most:
         return places
-    return drawn.choice(places, most, replace=False)
+    return places[drawn.choice(len(places), most, replace=False, shuffle=False)]

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.evaluation.shelf import Shelf
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -40,6 +41,8 @@ class Material:
     """What the user named: a devkit, a folder of buildings."""
     stores: Path = Path("evaluations/stores")
     """Where images may be kept decoded for the next evaluation."""
+    shelf: Shelf = field(default_factory=Shelf)
+    """What was read of the data, for the next evaluation of this process."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,4 @@
-"""Pascal VOC as its devkit lays it out: images, boxes, labels, masks and the sets of each.
-
-A box is (left, top, right, bottom) in pixels counted from 0, the right and bottom edges exclusive:
-VOC's own numbers count from 1 and include the last pixel, so that its (xmin, ymin, xmax, ymax) is
-our (xmin - 1, ymin - 1, xmax, ymax). The width is right - left, and the ordinary intersection over
-union of such boxes is VOC's, which adds 1 to each side.
+"""Pascal VOC as its devkit lays it out: images, labels, masks and the sets of each.
 
 An image that cannot be used is left out whole, with its name and the reason: without one of its
 objects, or with a wrong one, it would give a wrong number.
@@ -20,23 +15,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
-from xml.etree import ElementTree
-from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deepcluster.evaluation.voc_objects import CLASSES, NotUsable, VocObject, labels_of, objects_of
 from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
-
-CLASSES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
-    *("train", "tvmonitor"),
-)
-"""The 20 classes in VOC's order, which is the alphabet's; in a mask, class i is the value i + 1."""
 
 BACKGROUND, BORDER = 0, 255
 """Values of a mask: none of the classes, and pixels that are not judged."""
@@ -45,31 +32,7 @@ Split = Literal["train", "val", "trainval", "test"]
 Year = Literal[2007, 2012]
 
 _FOLDERS = ("JPEGImages", "Annotations", "ImageSets", "SegmentationClass")
-_MOST_BYTES = 1 << 20  # of an annotation; true ones have a few thousand
-_SLACK = 1.0  # pixels by which rounding may push a box over the edge
 _Kept = TypeVar("_Kept")
-
-
-class Box(NamedTuple):
-    """Edges in pixels counted from 0; right and bottom are exclusive."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
-@dataclass(frozen=True)
-class VocObject:
-    """One thing in an image."""
-
-    label: int
-    """Its class, a place in `CLASSES`."""
-    box: Box
-    difficult: bool = False
-    """Neither to be found nor to be held against who finds it."""
-    truncated: bool = False
-    """Whether it goes on beyond its box."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +144,7 @@ class Devkit:
             row = [labels.get(name) for labels in by_class]
             if None in row:
                 where = f"{CLASSES[row.index(None)]}_{split}.txt"
-                raise _NotUsable("a class set says nothing of it", where)
+                raise NotUsable("a class set says nothing of it", where)
             given = [label for label in row if label is not None]
             wrong = sum(one != other for one, other in zip(given, found, strict=True))
             return image, given, wrong
@@ -218,7 +181,7 @@ class Devkit:
         return found
 
     @cached_property
-    def _known(self) -> dict[str, VocImage | _NotUsable]:
+    def _known(self) -> dict[str, VocImage | NotUsable]:
         """What was read before: an image is in several sets."""
         return {}
 
@@ -227,30 +190,30 @@ class Devkit:
         if name not in self._known:
             try:
                 path, size = self._found(name)
-                objects = _objects(self.folder / "Annotations" / f"{name}.xml", size)
+                objects = objects_of(self.folder / "Annotations" / f"{name}.xml", size)
                 self._known[name] = VocImage(name, path, *size, objects)
-            except _NotUsable as verdict:
+            except NotUsable as verdict:
                 self._known[name] = verdict
         found = self._known[name]
-        if isinstance(found, _NotUsable):
+        if isinstance(found, NotUsable):
             raise found
         return found
 
     def _found(self, name: str) -> tuple[Path, tuple[int, int]]:
         path = self._paths.get(name)
         if path is None:
-            raise _NotUsable("no image", f"JPEGImages has no {name}")
+            raise NotUsable("no image", f"JPEGImages has no {name}")
         try:
             with path.open("rb") as file:
                 size = size_in_header(file)
                 file.seek(0)
                 if is_turned_by_exif(file):  # and its boxes and mask are not
-                    raise _NotUsable("turned by its EXIF tag", "save it upright")
+                    raise NotUsable("turned by its EXIF tag", "save it upright")
                 return path, size
         except OSError as error:
-            raise _NotUsable("image cannot be read", str(error.strerror)) from error
+            raise NotUsable("image cannot be read", str(error.strerror)) from error
         except Unusable as unusable:
-            raise _NotUsable("image cannot be read", unusable.reason) from unusable
+            raise NotUsable("image cannot be read", unusable.reason) from unusable
 
     def _names(self, kind: str, split: str) -> list[str]:
         """The images of a set, each once, in its order."""
@@ -307,14 +270,6 @@ def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> D
     raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
 
 
-def labels_of(objects: Sequence[VocObject]) -> list[int]:
-    """For each class 1 where it is there, 0 where all of it is difficult, else -1."""
-    labels = [-1] * len(CLASSES)
-    for one in objects:
-        labels[one.label] = max(labels[one.label], 0 if one.difficult else 1)
-    return labels
-
-
 def warn_of_left_out(sets: Sequence[VocSet]) -> None:
     """One warning that counts, by reason, the images of these sets that are not used."""
     parts = []
@@ -333,14 +288,6 @@ def warn_of_left_out(sets: Sequence[VocSet]) -> None:
         warnings.warn(ImagesLeftOut("images are left out: " + "; ".join(parts)), stacklevel=2)
 
 
-class _NotUsable(Exception):  # noqa: N818 - a verdict on an image, not a fault of the program
-    """Why an image is left out."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail
-
-
 def _sifted(
     names: Sequence[str], judged: Callable[[str], _Kept]
 ) -> tuple[list[_Kept], tuple[LeftOut, ...]]:
@@ -348,9 +295,9 @@ def _sifted(
     for name in names:
         try:
             if not re.fullmatch(r"\w[\w.-]*", name):  # would lead out of the devkit
-                raise _NotUsable("not the name of an image")
+                raise NotUsable("not the name of an image")
             kept.append(judged(name))
-        except _NotUsable as verdict:
+        except NotUsable as verdict:
             left_out.append(LeftOut(encoded(name), verdict.reason, encoded(verdict.detail)))
     return kept, tuple(left_out)
 
@@ -367,98 +314,18 @@ def _lines(place: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, words
 
 
-def _objects(place: Path, size: tuple[int, int]) -> tuple[VocObject, ...]:
-    """What an annotation says is in an image of that size."""
-    root = _parsed(place)
-    if (
-        stated := tuple(int(_number(root, f"size/{side}")) for side in ("width", "height"))
-    ) != size:
-        raise _NotUsable("annotation of another size", f"{stated} and not {size}")
-    objects = tuple(_object(entry, size) for entry in root.findall("object"))
-    if not objects:
-        raise _NotUsable("no object in its annotation")
-    return objects
-
-
-def _object(entry: ElementTree.Element, size: tuple[int, int]) -> VocObject:
-    name = (entry.findtext("name") or "").strip()
-    if name not in CLASSES:
-        raise _NotUsable("an object of no class of VOC", repr(name))
-    low_x, low_y, high_x, high_y = (
-        _number(entry, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")
-    )
-    width, height = size
-    if high_x <= low_x or high_y <= low_y:
-        raise _NotUsable("a box without area", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}")
-    beyond = max(1 - low_x, 1 - low_y, high_x - width, high_y - height)
-    if beyond > _SLACK:
-        raise _NotUsable(
-            "a box outside the image", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}"
-        )
-    return VocObject(
-        CLASSES.index(name),
-        Box(max(low_x - 1, 0), max(low_y - 1, 0), min(high_x, width), min(high_y, height)),
-        difficult=_flag(entry, "difficult"),
-        truncated=_flag(entry, "truncated"),
-    )
-
-
-def _number(entry: ElementTree.Element, path: str) -> float:
-    text = entry.findtext(path)
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise _NotUsable("broken annotation", f"{path} is {text!r}")
-    return value
-
-
-def _flag(entry: ElementTree.Element, name: str) -> bool:
-    text = (entry.findtext(name) or "0").strip()
-    if text not in ("0", "1"):
-        raise _NotUsable("broken annotation", f"{name} is {text!r}")
-    return text == "1"
-
-
-def _parsed(place: Path) -> ElementTree.Element:
-    """The annotation's root; nothing that an XML file may declare is followed or expanded."""
-    try:
-        if place.stat().st_size > _MOST_BYTES:
-            raise _NotUsable("broken annotation", "it is larger than 1 MiB")
-        data = place.read_bytes()
-    except OSError as error:
-        raise _NotUsable("no annotation", (error.strerror or str(error)).lower()) from error
-    builder = ElementTree.TreeBuilder()
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse_declarations
-    try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, ValueError) as error:
-        raise _NotUsable("broken annotation", str(error)) from error
-    return builder.close()
-
-
-def _refuse_declarations(*_: object) -> None:
-    raise _NotUsable("broken annotation", "it declares a document type or entities")
-
-
 def _refuse_mask(place: Path, size: tuple[int, int]) -> None:
     if not place.is_file():
-        raise _NotUsable("no mask")
+        raise NotUsable("no mask")
     try:
         with Image.open(place, formats=("PNG",)) as image:
             mode, found = image.mode, image.size
     except (OSError, SyntaxError, ValueError) as error:
-        raise _NotUsable("mask cannot be read", str(error)) from error
+        raise NotUsable("mask cannot be read", str(error)) from error
     if mode not in ("P", "L"):
-        raise _NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
+        raise NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
     if found != size:
-        raise _NotUsable("mask of another size", f"{found} and not {size}")
+        raise NotUsable("mask of another size", f"{found} and not {size}")
 
 
 def _said(left: LeftOut) -> str:

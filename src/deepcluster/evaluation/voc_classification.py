@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deepcluster.evaluation.average_precision import AveragePrecision, average_precision
 from deepcluster.evaluation.bench import Bench, frozen
 from deepcluster.evaluation.candidates import Candidate, Schedule, grid
+from deepcluster.evaluation.classification_figures import judged_classes, mean_of, outcome_of
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import cropped_from, packed
 from deepcluster.evaluation.mlp import hidden_width
@@ -26,19 +26,13 @@ from deepcluster.evaluation.multi_label import (
     TestCrops,
     part_view,
 )
-from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import (
-    CLASSES,
-    LeftOut,
-    VocSet,
-    find_devkit,
-    warn_of_left_out,
-)
+from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
+from deepcluster.evaluation.voc import LeftOut, Split, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
+from deepcluster.images.kept import Colour
 from deepcluster.images.loader import Images
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
-
-FIGURES = ("eleven_point", "all_point", "plain")
 
 
 @dataclass(frozen=True)
@@ -51,17 +45,17 @@ class VOCClassification:
     seeds: tuple[int, ...] = (0,)
     """Each names the randomness of one training; of random, its weights too."""
 
-    epochs: int = 200
-    """Passes over the training images; the last one is reported."""
+    epochs: int | None = None
+    """Passes over the training images, of which the last is reported: 150, or 75 of all layers."""
 
-    batch: int = 64
+    batch: int = 128
     """Images per step."""
 
     steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
-    decays: tuple[float, ...] = (1e-6, 1e-3)
-    """Candidate weight decays."""
+    decays: tuple[float, ...] | None = None
+    """Candidate weight decays: 1e-6 and 1e-3, or 1e-4 alone where all layers learn."""
 
     momentum: float = 0.9
     """Momentum of every candidate."""
@@ -89,10 +83,15 @@ class VOCClassification:
         for flag, value, good, bounds in (
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
-            ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("--epochs", self.epochs, self.length >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
-            ("--decays", self.decays, self.decays and min(self.decays) >= 0, "0 or above"),
+            (
+                "--decays",
+                self.decays,
+                self.decays is None or (self.decays and min(self.decays) >= 0),
+                "0 or above",
+            ),
             ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
             ("--dropout", self.dropout, 0 <= self.dropout < 1, "0 to below 1"),
             ("--hidden", self.hidden, self.hidden is None or self.hidden >= 1, "at least 1"),
@@ -102,31 +101,53 @@ class VOCClassification:
             if not good:
                 raise UsageError(f"{flag} {value}: use {bounds}")
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """What is chosen from; where all layers learn, each of them is a course of its own."""
+        own = (1e-6, 1e-3) if self.train == "fc6-8" else (1e-4,)
+        return grid(self.steps, own if self.decays is None else self.decays)
+
+    @property
+    def length(self) -> int:
+        """Epochs."""
+        return (150 if self.train == "fc6-8" else 75) if self.epochs is None else self.epochs
+
     def __call__(
         self, contender: Contender, material: Material, bench: Bench, stages: Stages
     ) -> Outcome:
         """Choose step and decay on val, learn from trainval with each seed, judge on test."""
         devkit = find_devkit(material.data, 2007)
-        candidates = grid(self.steps, self.decays)
-        names = (
-            ("train", "val", "trainval", "test") if len(candidates) > 1 else ("trainval", "test")
-        )
+        candidates = self.candidates
+        names: tuple[Split, ...] = ("trainval", "test")
+        if len(candidates) > 1:
+            names = ("train", "val", *names)
         subject = contender.network(self.seeds[0])
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
-        sets, images = _opened(
-            [devkit.annotated(name) for name in names],  # type: ignore[arg-type]
-            subject,
-            self._store_size(subject),
-            material.stores,
-            bench,
+        shelf, shape = material.shelf, subject.shape
+        size = self._store_size(shape.input_size)
+        images = shelf(
+            (devkit, "crops", size, shape.input_size, subject.colour),
+            lambda: _cropped(
+                devkit.folder, shape.input_size, size, subject.colour, material, bench
+            ),
         )
+        there = {*images.names}
+        sets = [
+            _decoded(shelf((devkit, "annotated", name), partial(devkit.annotated, name)), there)
+            for name in names
+        ]
         warn_of_left_out(sets)
         parts = {one.split: _part(one, images) for one in sets}
         bench.display.say(
             f"{len(parts['trainval']):,} training and {len(parts['test']):,} test images of "
             f"{len(CLASSES)} classes"
         )
-        settings = {key: value for key, value in asdict(self).items() if key != "seeds"}
+        settings = {
+            **asdict(self),
+            "seeds": None,
+            "epochs": self.length,
+            "decays": sorted({one.decay for one in candidates}),
+        }
         data = {one.split: one.described() for one in sets}
         chosen, choice = candidates[0], None
         if len(candidates) > 1:
@@ -158,7 +179,7 @@ class VOCClassification:
                     subject, chosen, parts, seed, bench
                 ),
             )
-        return self._outcome(contender, data, chosen, choice, results)
+        return outcome_of(contender.name, self.train, self.steps, data, chosen, choice, results)
 
     def _choice(
         self,
@@ -177,7 +198,7 @@ class VOCClassification:
             part = (parts["train"], parts["val"])
             scores = self._scores(subject, some, *part, seed, bench, title, seconds)
             found += [
-                _mean(_judged(scores[:, number], part[1].labels))["eleven_point"]
+                mean_of(judged_classes(scores[:, number], part[1].labels))["eleven_point"]
                 for number in range(len(some))
             ]
         best = max(range(len(candidates)), key=lambda number: found[number] or -1.0)
@@ -216,11 +237,11 @@ class VOCClassification:
                 f"with seed {seed} and step {chosen.step:g} the classifier has diverged; try "
                 "smaller numbers for --steps"
             )
-        judged = _judged(scores, test.labels)
+        judged = judged_classes(scores, test.labels)
         if not any(judged):
             raise DataError("no image of the set test shows a class, so that nothing can be ranked")
         return {
-            "mean": _mean(judged),
+            "mean": mean_of(judged),
             "classes": {
                 name: figures and asdict(figures)
                 for name, figures in zip(CLASSES, judged, strict=True)
@@ -244,7 +265,7 @@ class VOCClassification:
         """Images x candidates x classes, of the test images, once the others were learnt from."""
         network = subject.network
         course = Course(
-            self.epochs,
+            self.length,
             self.batch,
             self.momentum,
             self.schedule,
@@ -265,88 +286,18 @@ class VOCClassification:
             view = replace(course.view, purpose="transfer-test-crop")
             return classifiers.judge(test, self.test_crops, view, "ten crops", seconds)
 
-    def _store_size(self, subject: Evaluated) -> int:
+    def _store_size(self, input_size: int) -> int:
         """So that crops of the least area still have as many pixels as the network takes."""
-        return math.ceil(subject.shape.input_size * 224 / 256 / math.sqrt(self.least))
-
-    def _outcome(
-        self,
-        contender: Contender,
-        data: dict[str, Any],
-        chosen: Candidate,
-        choice: dict[str, Any] | None,
-        results: dict[int, dict[str, Any]],
-    ) -> Outcome:
-        means = {
-            figure: [result["mean"][figure] for result in results.values()] for figure in FIGURES
-        }
-        mean = {figure: statistics.fmean(values) for figure, values in means.items()}
-        spread = (
-            {figure: statistics.stdev(values) for figure, values in means.items()}
-            if len(results) > 1
-            else None
-        )
-        result = {
-            "mean": mean,
-            "spread": spread,
-            "step": chosen.step,
-            "decay": chosen.decay,
-            "choice": choice,
-            "seeds": {str(seed): figures for seed, figures in results.items()},
-        }
-        count = len(results)
-        title = f"{contender.name}: VOC2007 classification, {self.train} learnt"
-        if count > 1:
-            title += f", mean of {count} seeds"
-        rows = [_row("mean over classes", list(results.values()), "mean")]
-        rows += [_row(name, [one["classes"] for one in results.values()], name) for name in CLASSES]
-        columns = ["average precision, %", "11-point", *(["spread"] if count > 1 else [])]
-        table = Shown(title, [*columns, "all-point", "plain"], rows)
-        return Outcome(data, result, [table], self._remarks(chosen, choice, results))
-
-    def _remarks(
-        self,
-        chosen: Candidate,
-        choice: dict[str, Any] | None,
-        results: dict[int, dict[str, Any]],
-    ) -> list[str]:
-        remarks = []
-        if choice is not None:
-            on_val = percent(choice["eleven_point_on_val"])
-            remarks.append(
-                f"step {chosen.step:g} and decay {chosen.decay:g}, chosen on val, where they reach "
-                f"{on_val}"
-            )
-        if len(self.steps) > 1 and chosen.step in (min(self.steps), max(self.steps)):
-            remarks.append(
-                f"the best step, {chosen.step:g}, is the last of those tried; others (--steps) may "
-                "do better"
-            )
-        missing = [
-            name
-            for name in CLASSES
-            if any(result["classes"][name] is None for result in results.values())
-        ]
-        if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            remarks.append(
-                f"no test image shows {', '.join(missing[:3])}{more}; the mean is over the others"
-            )
-        spent = sum(result["seconds"]["all"] for result in results.values())
-        remarks.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
-        return remarks
+        return math.ceil(input_size * 224 / 256 / math.sqrt(self.least))
 
 
-def _opened(
-    sets: Sequence[VocSet], subject: Evaluated, size: int, stores: Path, bench: Bench
-) -> tuple[list[VocSet], Images]:
-    """The sets without images that cannot be decoded, and the crops of all images."""
-    place = sets[0].folder / "JPEGImages"
-    store = packed(place, size, subject.colour, stores, bench)
+def _cropped(
+    folder: Path, side: int, size: int, colour: Colour, material: Material, bench: Bench
+) -> Images:
+    """The crops of all images that can be decoded."""
+    store = packed(folder / "JPEGImages", size, colour, material.stores, bench)
     store.verify(bench.world.share(len(store.contents.checksums)))
-    images = cropped_from(store, subject.shape.input_size, bench)
-    there = {*images.names}
-    return [_decoded(one, there) for one in sets], images
+    return cropped_from(store, side, bench)
 
 
 def _decoded(one: VocSet, there: set[str]) -> VocSet:
@@ -366,38 +317,3 @@ def _part(one: VocSet, images: Images) -> MultiLabelled:
     place_of = {name: place for place, name in enumerate(images.names)}
     places = np.array([place_of[image.path.name] for image in one.images], dtype=np.int64)
     return MultiLabelled(images, places, one.labels.astype(np.int64))
-
-
-def _judged(
-    scores: NDArray[np.float64], labels: NDArray[np.int64]
-) -> list[AveragePrecision | None]:
-    """For each class its average precision; nothing where the scores are not finite."""
-    if not np.isfinite(scores).all():
-        return [None] * labels.shape[1]
-    found = []
-    for own, truth in zip(scores.T, labels.T, strict=True):
-        counted = truth != 0  # what is difficult is neither right nor wrong
-        found.append(average_precision(own[counted], truth[counted] > 0))
-    return found
-
-
-def _mean(judged: Sequence[AveragePrecision | None]) -> dict[str, float | None]:
-    """Over the classes that have a positive."""
-    there = [figures for figures in judged if figures is not None]
-    return {
-        figure: statistics.fmean(getattr(one, figure) for one in there) if there else None
-        for figure in FIGURES
-    }
-
-
-def _row(title: str, results: Sequence[dict[str, Any]], key: str) -> list[str]:
-    """The figures of one class over the seeds."""
-    found = [result[key] for result in results if result[key] is not None]
-    values = {
-        figure: [one[figure] for one in found] for figure in FIGURES if len(found) == len(results)
-    }
-    if not values:
-        return [title, *["-"] * (3 if len(results) == 1 else 4)]
-    eleven, area, plain = (percent(statistics.fmean(values[figure])) for figure in FIGURES)
-    spread = [percent(statistics.stdev(values["eleven_point"]))] if len(results) > 1 else []
-    return [title, eleven, *spread, area, plain]

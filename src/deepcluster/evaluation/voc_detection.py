@@ -5,41 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torchvision.ops import batched_nms
 
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.boxes import moved, within
-from deepcluster.evaluation.detection_map import Detections, detection_precisions
-from deepcluster.evaluation.detector_images import Scale, decoded
+from deepcluster.evaluation.detection_map import detection_precisions
+from deepcluster.evaluation.detector_images import Pictures, Scale
 from deepcluster.evaluation.detector_training import Course, Halfway, taught
 from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
 from deepcluster.evaluation.region_samples import FOREGROUND
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import (
-    CLASSES,
-    Split,
-    VocImage,
-    VocSet,
-    find_devkit,
-    warn_of_left_out,
-)
+from deepcluster.evaluation.voc import Split, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
-from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
-from deepcluster.runtime.interruption import Interrupted
 
 FIGURES = ("eleven_point", "all_point")
 
-_MOST_JUDGED = 6_000  # boxes of an image that suppression looks at, over all classes
+_SHORT_SIDE, _LONG_SIDE, _AT = 600, 1000, 224  # of networks that were trained at that size
 
 
 @dataclass(frozen=True)
@@ -61,19 +50,19 @@ class VOCDetection:
     regions: int = 2000
     """Regions of an image, at most."""
 
-    short_side: int = 600
-    """Pixels that the short side of an image is made to have."""
+    short_side: int | None = None
+    """Pixels of an image's short side; if not given 600 at 224 px of training, in proportion."""
 
-    long_side: int = 1000
-    """Pixels that its long side may have; the short one then has fewer."""
+    long_side: int | None = None
+    """Pixels that its long side may have; if not given, 1000 where the short side has 600."""
 
-    steps: tuple[float, ...] = (0.001, 0.01)
+    steps: tuple[float, ...] = (0.003, 0.01)
     """Step sizes (learning rates), of which that is taken that is best on val."""
 
-    passes: float = 16.0
-    """How often each image is seen; the step falls to a tenth after three quarters."""
+    passes: float | None = None
+    """How often each image is seen: 16 times, or 8 where all layers learn."""
 
-    images_per_step: int = 2
+    images_per_step: int = 8
     """Images whose regions are learnt from at a time."""
 
     regions_per_image: int = 64
@@ -110,10 +99,20 @@ class VOCDetection:
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
             ("--regions", self.regions, self.regions >= 1, "at least 1"),
-            ("--short-side", self.short_side, self.short_side >= 32, "at least 32"),
-            ("--long-side", self.long_side, self.long_side >= self.short_side, "--short-side up"),
+            (
+                "--short-side",
+                self.short_side,
+                self.short_side is None or self.short_side >= 32,
+                "at least 32",
+            ),
+            (
+                "--long-side",
+                self.long_side,
+                self.long_side is None or self.long_side >= (self.short_side or 32),
+                "--short-side up",
+            ),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
-            ("--passes", self.passes, self.passes > 0, "a number above 0"),
+            ("--passes", self.passes, self.length > 0, "a number above 0"),
             ("--images-per-step", self.images_per_step, self.images_per_step >= 1, "at least 1"),
             (
                 "--regions-per-image",
@@ -152,10 +151,13 @@ class VOCDetection:
         if chooses:
             splits += ("train", "val")
         subject = contender.network(self.seeds[0])
-        FastRCNN(
-            subject, len(CLASSES), self.seeds[0]
-        )  # refuses other networks before images are read
-        sets = {split: devkit.annotated(split) for split in splits}
+        FastRCNN(subject, len(CLASSES), 0)  # refuses other networks before images are read
+        scale = self.scale(subject.shape.input_size)
+        shelf = material.shelf
+        sets = {
+            split: shelf((devkit, "annotated", split), partial(devkit.annotated, split))
+            for split in splits
+        }
         warn_of_left_out([sets["trainval"], sets["test"]])
         for split, one in sets.items():
             if all(thing.difficult for image in one.images for thing in image.objects):
@@ -166,10 +168,14 @@ class VOCDetection:
             "objects in"
         )
         regions: dict[Split, Regions] = {}
+        described: dict[Split, dict[str, Any]] = {}
         for split in splits:  # trainval has the images of train and val
-            known = regions["trainval"].chosen(sets["trainval"], sets[split]) if regions else None
-            regions[split] = known or self._regions(sets[split], material.stores, bench)
-        described = {name: regions[name].described(sets[name].images) for name in splits}
+            asked = (devkit, split, self.boxes, self.proposals, self.regions)
+            known = regions.get("trainval")
+            regions[split], described[split] = shelf(
+                ("regions", *asked),
+                partial(self._regions, sets, split, known, material.stores, bench),
+            )
         bench.display.say(
             f"regions by {described['test']['source']}: "
             f"{described['test']['boxes']:,.0f} an image, which overlap "
@@ -182,7 +188,7 @@ class VOCDetection:
                 "network": contender.network(seed).fingerprint,
                 "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
                 "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
-                "settings": self._of_one_course(),
+                "settings": {**self._of_one_course(), **asdict(scale), "passes": self.length},
             }
             text = json.dumps([stages.common, name, key], sort_keys=True).encode()
             digest = hashlib.blake2b(text, digest_size=8).hexdigest()
@@ -190,10 +196,12 @@ class VOCDetection:
             if stages.fresh:
                 half.forget()
             data = (sets[learn], regions[learn]), (sets[judge], regions[judge])
+            device = bench.world.device
+            pictures = shelf((device, "pictures"), partial(Pictures, device, bench.workers))
 
             def compute() -> dict[str, Any]:
                 try:
-                    return self._judged(contender, seed, step, *data, bench, half)
+                    return self._judged(contender, seed, step, *data, scale, pictures, bench, half)
                 except NumericsError as error:
                     if judge == "test":
                         raise
@@ -215,13 +223,40 @@ class VOCDetection:
         return self._outcome(contender.name, sets, described, choice, results)
 
     def _of_one_course(self) -> dict[str, Any]:
-        apart = ("steps", "seeds", "boxes", "proposals")
+        apart = ("steps", "seeds", "boxes", "proposals", "short_side", "long_side")
         return {key: value for key, value in asdict(self).items() if key not in apart}
 
-    def _regions(self, images: VocSet, stores: Path, bench: Bench) -> Regions:
-        if self.boxes is not None:
-            return read_regions(Path(self.boxes), images, self.regions)
-        return made_once(images, maker_of(self.proposals), self.regions, stores, bench)
+    @property
+    def length(self) -> float:
+        """Passes over the images."""
+        return (16.0 if self.train == "fc6-8" else 8.0) if self.passes is None else self.passes
+
+    @property
+    def search(self) -> ObjectSearch:
+        """How objects are looked for."""
+        return ObjectSearch(self.threshold, self.suppression, self.detections)
+
+    def scale(self, input_size: int) -> Scale:
+        """As asked, or as large as the things in the network's training images were."""
+        short = self.short_side or round(_SHORT_SIDE * input_size / _AT)
+        return Scale(short, self.long_side or round(short * _LONG_SIDE / _SHORT_SIDE))
+
+    def _regions(
+        self,
+        sets: dict[Split, VocSet],
+        split: Split,
+        known: Regions | None,
+        stores: Path,
+        bench: Bench,
+    ) -> tuple[Regions, dict[str, Any]]:
+        """The regions of a set, and what a result says of them."""
+        images = sets[split]
+        found = known and known.chosen(sets["trainval"], images)
+        if found is None and self.boxes is not None:
+            found = read_regions(Path(self.boxes), images, self.regions)
+        if found is None:
+            found = made_once(images, maker_of(self.proposals), self.regions, stores, bench)
+        return found, found.described(images.images)
 
     def _judged(
         self,
@@ -230,17 +265,18 @@ class VOCDetection:
         step: float,
         learn: tuple[VocSet, Regions],
         judge: tuple[VocSet, Regions],
+        scale: Scale,
+        pictures: Pictures,
         bench: Bench,
         half: Halfway,
     ) -> dict[str, Any]:
         """Teach one detector and judge it."""
         begin = time.monotonic()
         model = FastRCNN(contender.network(seed), len(CLASSES), seed)
-        scale = Scale(self.short_side, self.long_side)
         course = Course(
             learnt=self.train,
             step=step,
-            iterations=max(1, round(self.passes * len(learn[0]) / self.images_per_step)),
+            iterations=max(1, round(self.length * len(learn[0]) / self.images_per_step)),
             images_per_step=self.images_per_step,
             regions_per_image=self.regions_per_image,
             foreground=self.foreground,
@@ -250,9 +286,9 @@ class VOCDetection:
             dropout=self.dropout,
             seed=seed,
         )
-        progress = taught(model, learn[0].images, learn[1], scale, course, bench, half)
+        progress = taught(model, learn[0].images, learn[1], scale, course, bench, half, pictures)
         taught_at = time.monotonic()
-        found = self.detected(model, judge[0].images, judge[1], scale, bench)
+        found = self.search(model, judge[0].images, judge[1], scale, bench, pictures)
         precisions = detection_precisions(found, judge[0].images)
         there = [one for one in precisions if one is not None]
         tenth = max(1, len(progress.losses) // 10)
@@ -274,62 +310,6 @@ class VOCDetection:
                 "detect": round(time.monotonic() - taught_at, 2),
             },
         }
-
-    @torch.no_grad()
-    def detected(
-        self,
-        model: FastRCNN,
-        images: Sequence[VocImage],
-        regions: Regions,
-        scale: Scale,
-        bench: Bench,
-    ) -> Detections:
-        """What the model finds in the images, each process in its share of them."""
-        world, device = bench.world, bench.world.device
-        model.eval()
-        share = world.share(len(images))
-        mine = images[share.start : share.stop]
-        rows = [torch.zeros(0, 7, dtype=torch.float64, device=device)]
-        with bench.display.phase("finding objects", len(mine), {}, "detect") as phase:
-            for place, pixels in zip(share, decoded(mine, device, bench.workers), strict=True):
-                boxes = torch.from_numpy(regions.boxes[place]).to(device)
-                found = self._found(model, pixels, boxes, images[place], scale, bench)
-                number = torch.full((len(found), 1), place, dtype=torch.float64, device=device)
-                rows.append(torch.cat([number, found], dim=1))
-                phase.advance()
-                if world.size == 1:  # several processes end at the next step that they share
-                    interruption.raise_if_asked()
-        if world.any(interruption.asked() is not None):
-            raise Interrupted(interruption.asked() or interruption.TERMINATED)
-        every = world.gather(torch.cat(rows)).cpu().numpy()
-        return Detections(
-            every[:, 0].astype(np.int64), every[:, 1].astype(np.int64), every[:, 2], every[:, 3:]
-        )
-
-    def _found(
-        self,
-        model: FastRCNN,
-        pixels: Tensor,
-        regions: Tensor,
-        image: VocImage,
-        scale: Scale,
-        bench: Bench,
-    ) -> Tensor:
-        """Of one image: label, score and box of each detection, the surest first."""
-        factors = regions.new_tensor(scale.factors(image)).repeat(2)
-        with torch.autocast(pixels.device.type, bench.autocast, enabled=bench.autocast is not None):
-            pooled = model.pooled(model.maps(scale(pixels)), (regions * factors).float())
-            scores, offsets = model(pooled)
-        shares = scores.softmax(dim=1)[:, :-1]
-        boxes = within(moved(regions.float(), offsets), image.width, image.height)
-        places, labels = torch.nonzero(shares >= self.threshold, as_tuple=True)
-        sure = shares[places, labels]
-        order = sure.argsort(descending=True, stable=True)[:_MOST_JUDGED]
-        places, labels, sure = places[order], labels[order], sure[order]
-        chosen = boxes[places, labels]
-        kept = batched_nms(chosen, sure, labels, self.suppression)[: self.detections]
-        columns = [labels[kept, None], sure[kept, None], chosen[kept]]
-        return torch.cat([column.double() for column in columns], dim=1)
 
     def _outcome(
         self,

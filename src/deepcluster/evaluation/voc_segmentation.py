@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.candidates import Schedule, step_factor
+from deepcluster.evaluation.candidates import Schedule
 from deepcluster.evaluation.evaluated import Evaluated
-from deepcluster.evaluation.fully_convolutional import Dropout, FullyConvolutional
-from deepcluster.evaluation.mean_iou import Confusion, Overlap
+from deepcluster.evaluation.mean_iou import Overlap
+from deepcluster.evaluation.segmented_images import SegmentedImages
+from deepcluster.evaluation.segmenter_training import Course, confusion_of, taught
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
-    BORDER,
-    CLASSES,
     Devkit,
     Split,
-    VocImage,
     VocSet,
     Year,
     find_devkit,
     warn_of_left_out,
 )
+from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
-from deepcluster.images.threads import in_order
-from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
-from deepcluster.runtime.interruption import Interrupted
-from deepcluster.runtime.seeds import generator, stream, uniforms
+from deepcluster.runtime.seeds import generator
 
 NAMES = ("background", *CLASSES)
-_MEASURED = 64  # training images that the units of maps are found from
 
 
 @dataclass(frozen=True)
@@ -66,13 +59,13 @@ class VOCSegmentation:
     finest: Literal[32, 16, 8] = 32
     """Pixels between scores of the finest layer that has some: FCN's 32s, 16s and 8s."""
 
-    epochs: int = 60
-    """Passes over the training images; the last one is reported."""
+    epochs: int | None = None
+    """Passes over the training images, of which the last is reported: 60, or 40 of all layers."""
 
     batch: int = 16
     """Images per step."""
 
-    steps: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
     decay: float = 5e-4
@@ -95,7 +88,7 @@ class VOCSegmentation:
         for flag, value, good, bounds in (
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
-            ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
+            ("--epochs", self.epochs, self.length >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
             ("--decay", self.decay, self.decay >= 0, "0 or above"),
@@ -115,14 +108,24 @@ class VOCSegmentation:
         learn_on = self.learn_on or ("trainval" if is_2007 else "train")
         judge_on = self.judge_on or ("test" if is_2007 else "val")
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
-        train, test = devkit.segmented(learn_on), devkit.segmented(judge_on)
+        shelf, device = material.shelf, bench.world.device
+        train, test = (
+            shelf((devkit, "segmented", split), partial(devkit.segmented, split))
+            for split in (learn_on, judge_on)
+        )
         warn_of_left_out([train, test])
         _refuse_common(train, test)
         bench.display.say(f"{len(train):,} training and {len(test):,} test images")
-        pixels = {one.split: _Segmented(one, bench) for one in (train, test)}
+        pixels = {
+            one.split: shelf(
+                (devkit, "segmented pixels", one.split, device),
+                partial(SegmentedImages, one, bench),
+            )
+            for one in (train, test)
+        }
         data = {"train": train.described(), "test": test.described()}
         same = {"seeds": None, "year": None, "steps": None, "learn_on": None, "judge_on": None}
-        settings = {**asdict(self), **same}
+        settings = {**asdict(self), **same, "epochs": self.length}
         step, choice = self.steps[0], None
         if len(self.steps) > 1:
             seed = self.seeds[0]
@@ -165,7 +168,7 @@ class VOCSegmentation:
         return self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
 
     def _on_held_out(
-        self, subject: Evaluated, step: float, train: _Segmented, seed: int, bench: Bench
+        self, subject: Evaluated, step: float, train: SegmentedImages, seed: int, bench: Bench
     ) -> dict[str, Any]:
         """What this step reaches on images of the training set that it has not learnt from."""
         order = torch.randperm(len(train), generator=generator(seed, "segmentation-held-out"))
@@ -173,18 +176,20 @@ class VOCSegmentation:
         held, kept = (np.sort(part.numpy()) for part in (order[:count], order[count:]))
         seconds: dict[str, float] = {}
         title = f"choosing, step {step:g}"
-        network = self._learnt(subject, step, train, kept, seed, bench, title, seconds)
+        network = taught(
+            subject, train, kept, self._course(step, seed), bench, len(NAMES), title, seconds
+        )
         if network is None:
             return {"mean_iou": None, "seconds": seconds}
-        counts = _confusion(network, train, held, bench, seconds)
+        counts = confusion_of(network, train, held, len(NAMES), bench, seconds)
         return {"mean_iou": Overlap.of(counts).mean, "held_out": count, "seconds": seconds}
 
     def _result(
         self,
         subject: Evaluated,
         step: float,
-        train: _Segmented,
-        test: _Segmented,
+        train: SegmentedImages,
+        test: SegmentedImages,
         seed: int,
         bench: Bench,
     ) -> dict[str, Any]:
@@ -194,13 +199,15 @@ class VOCSegmentation:
         test.read()  # a damaged image is found now and not when all is learnt
         everything = np.arange(len(train))
         title = f"learning, seed {seed}"
-        network = self._learnt(subject, step, train, everything, seed, bench, title, seconds)
+        network = taught(
+            subject, train, everything, self._course(step, seed), bench, len(NAMES), title, seconds
+        )
         if network is None:
             raise NumericsError(
                 f"with seed {seed} and step {step:g} learning has diverged; try smaller numbers "
                 "for --steps"
             )
-        counts = _confusion(network, test, np.arange(len(test)), bench, seconds)
+        counts = confusion_of(network, test, np.arange(len(test)), len(NAMES), bench, seconds)
         overlap = Overlap.of(counts)
         return {
             "mean_iou": overlap.mean,
@@ -212,77 +219,24 @@ class VOCSegmentation:
             "seconds": {**seconds, "all": round(time.monotonic() - begun, 3)},
         }
 
-    def _learnt(
-        self,
-        subject: Evaluated,
-        step: float,
-        train: _Segmented,
-        ids: NDArray[np.int64],
-        seed: int,
-        bench: Bench,
-        title: str,
-        seconds: dict[str, float],
-    ) -> FullyConvolutional | None:
-        """The network after the last epoch, or None where its loss is no number any more.
+    @property
+    def length(self) -> int:
+        """Epochs."""
+        return (60 if self.train == "fc6-8" else 40) if self.epochs is None else self.epochs
 
-        Every process learns the same: only the test images are shared out.
-        """
-        device, autocast = bench.world.device, bench.autocast
-        network = FullyConvolutional(
-            subject.network, subject.shape.input_size, len(NAMES), self.finest
-        ).eval()
-        if device.type == "cuda":
-            network = network.to(memory_format=torch.channels_last)
-        learning: nn.Module = network
-        if self.train == "fc6-8":
-            network.requires_grad_(False)
-            learning = nn.ModuleList(network.learnt_anew)
-        learning.requires_grad_(True).train()
-        network.measure(
-            network.canvas([train[int(number)][0] for number in ids[start : start + self.batch]])
-            for start in range(0, min(len(ids), _MEASURED), self.batch)
+    def _course(self, step: float, seed: int) -> Course:
+        return Course(
+            learnt=self.train,
+            finest=self.finest,
+            epochs=self.length,
+            batch=self.batch,
+            step=step,
+            decay=self.decay,
+            momentum=self.momentum,
+            schedule=self.schedule,
+            dropout=self.dropout,
+            seed=seed,
         )
-        optimizer = torch.optim.SGD(_groups(learning, self.decay), lr=step, momentum=self.momentum)
-        batches = -(-len(ids) // self.batch)
-        for epoch in range(self.epochs):
-            order = torch.randperm(
-                len(ids), generator=generator(seed, "segmentation-order", epoch)
-            ).numpy()
-            flips = uniforms(seed, "segmentation-flip", epoch, np.arange(len(ids)), 1)[:, 0] < 0.5
-            loss = torch.zeros((), device=device)
-            label = f"{title}, epoch {epoch + 1} of {self.epochs}"
-            with bench.display.phase(label, len(ids), seconds, "learn") as phase:
-                for number in range(batches):
-                    part = slice(number * self.batch, (number + 1) * self.batch)
-                    pictures, truth = train.batch(ids[order[part]], flips[part], bench)
-                    progress = (epoch + number / batches) / self.epochs
-                    for group in optimizer.param_groups:
-                        group["lr"] = step * step_factor(self.schedule, progress)
-                    dropped = stream(seed, "segmentation-dropout", epoch, number)
-                    canvas = network.canvas(pictures)
-                    with torch.autocast(device.type, autocast, enabled=autocast is not None):
-                        scores = network(
-                            canvas,
-                            (truth.shape[1], truth.shape[2]),
-                            Dropout(self.dropout, dropped, device) if self.dropout else None,
-                        )
-                    # Rows of pixels: the loss over maps has no gradient that is the same each time.
-                    rows = scores.movedim(1, 3).flatten(0, 2)
-                    one = F.cross_entropy(rows, truth.flatten().long(), ignore_index=BORDER)
-                    optimizer.zero_grad(set_to_none=True)
-                    one.backward()
-                    optimizer.step()
-                    loss += one.detach()
-                    phase.advance(len(pictures))
-                    if bench.world.any(interruption.asked() is not None):
-                        raise Interrupted(interruption.asked() or interruption.TERMINATED)
-            if not bool(loss.isfinite()):
-                return None
-        network.eval()
-        if bench.world.size > 1:  # equal up to rounding; the test is of one of them
-            for tensor in network.state_dict().values():
-                tensor.copy_(bench.world.broadcast(tensor))
-        return network
 
     def _outcome(
         self,
@@ -343,100 +297,6 @@ class VOCSegmentation:
         spent = sum(one["seconds"]["all"] for one in results.values())
         said.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
         return said
-
-
-class _Segmented:
-    """Pictures and masks of a set, decoded once and kept in memory."""
-
-    def __init__(self, images: VocSet, bench: Bench) -> None:
-        self._images, self._bench = images, bench
-        self._read: list[tuple[Tensor, Tensor]] = []
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """3 x height x width and height x width, uint8."""
-        self.read()
-        return self._read[number]
-
-    def read(self) -> None:
-        """Decode all of them, unless that is done."""
-        if self._read:
-            return
-        images, bench = self._images.images, self._bench
-        title = f"reading {self._images.split}"
-        with bench.display.phase(title, len(images), {}, "read") as phase:
-            for one in in_order(_pixels, images, bench.workers):
-                self._read.append(one)
-                phase.advance()
-                interruption.raise_if_asked()
-
-    def batch(
-        self, ids: NDArray[np.int64], flips: NDArray[np.bool_], bench: Bench
-    ) -> tuple[list[Tensor], Tensor]:
-        """Pictures, and masks filled up to one size by what is not judged."""
-        pairs = [self[int(number)] for number in ids]
-        height, width = (max(mask.shape[side] for _, mask in pairs) for side in (0, 1))
-        truth = torch.full((len(pairs), height, width), BORDER, dtype=torch.uint8)
-        pictures = []
-        for place, ((picture, mask), flipped) in enumerate(zip(pairs, flips, strict=True)):
-            truth[place, : mask.shape[0], : mask.shape[1]] = mask.flip(1) if flipped else mask
-            pictures.append(picture.flip(2) if flipped else picture)
-        return pictures, truth.to(bench.world.device, non_blocking=True)
-
-    def alike(self, ids: Sequence[int], batch: int) -> Iterator[list[int]]:
-        """The same images in batches of one size each."""
-        sizes: dict[tuple[int, int], list[int]] = {}
-        for number in ids:
-            image = self._images.images[number]
-            sizes.setdefault((image.height, image.width), []).append(number)
-        for members in sizes.values():
-            for start in range(0, len(members), batch):
-                yield members[start : start + batch]
-
-
-def _pixels(image: VocImage) -> tuple[Tensor, Tensor]:
-    picture = np.asarray(image.picture())
-    pixels = torch.from_numpy(picture.transpose(2, 0, 1).copy())
-    return pixels, torch.from_numpy(image.classes_of_pixels())
-
-
-@torch.no_grad()
-def _confusion(
-    network: FullyConvolutional,
-    segmented: _Segmented,
-    ids: NDArray[np.int64],
-    bench: Bench,
-    seconds: dict[str, float],
-    batch: int = 8,
-) -> NDArray[np.int64]:
-    """True classes beside those that the network gives, over the pixels of these images."""
-    device, autocast, world = bench.world.device, bench.autocast, bench.world
-    counted = Confusion(len(NAMES), BORDER, device)
-    share = world.share(len(ids))
-    mine = ids[share.start : share.stop].tolist()
-    with bench.display.phase("judging", len(mine), seconds, "test") as phase:
-        for alike in segmented.alike(mine, batch):
-            still = np.zeros(len(alike), dtype=np.bool_)
-            pictures, truth = segmented.batch(np.array(alike), still, bench)
-            canvas = network.canvas(pictures)
-            with torch.autocast(device.type, autocast, enabled=autocast is not None):
-                scores = network(canvas, (truth.shape[1], truth.shape[2]))
-            counted.add(truth, scores.argmax(dim=1))
-            phase.advance(len(alike))
-            if world.size == 1:
-                interruption.raise_if_asked()
-    return counted.over(world)
-
-
-def _groups(module: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Weights decay; biases and batch norms do not."""
-    parameters = list(module.parameters())
-    return [
-        {"params": [one for one in parameters if one.ndim > 1], "weight_decay": decay},
-        {"params": [one for one in parameters if one.ndim == 1], "weight_decay": 0.0},
-    ]
 
 
 def _best(held: dict[float, dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.evaluation.voc import BORDER, CLASSES
+from deepcluster.evaluation.voc import BORDER
+from deepcluster.evaluation.voc_objects import CLASSES
 
 Drawn = tuple[str, tuple[int, int, int, int], bool]
 """Class, box as VOC counts (from 1, inclusive) and whether it is difficult."""

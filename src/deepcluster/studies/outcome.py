@@ -129,7 +129,7 @@ def _judge(study: Study, terms: Terms) -> dict[str, Any]:
     """The settings of what the rows are judged by."""
     if study.judge in BY_TASK:
         return {
-            task.name: asdict(task.settings(0))  # type: ignore[call-overload]
+            task.name: asdict(task.with_seed(0))  # type: ignore[call-overload]
             for task in terms.tasks
         }
     return asdict(terms.mlp if study.judge == "mlp" else terms.probe)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.transfer import Transfer
@@ -15,6 +15,13 @@ from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError
 
+LEARNT: tuple[Literal["fc6-8", "all"], ...] = ("fc6-8", "all")
+"""What learns: the columns of each task."""
+
+_Learnt = VOCClassification | VOCDetection | VOCSegmentation
+_Figures = Callable[[dict[str, Any]], dict[str, float]]
+_Choice = Callable[[dict[str, Any]], dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -23,10 +30,22 @@ class Task:
     name: str
     """As in the paper's table, such as classification fc6-8."""
     data: Path
-    settings: Callable[[int], Transfer]
-    """The protocol, to be carried out with one seed."""
+    protocol: Transfer
+    """How networks are judged."""
     figures: Callable[[dict[str, Any]], dict[str, float]]
     """Shares, by name, from what the protocol came to; the first one is the table's."""
+    choice: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: {}
+    """The settings that were chosen, from the same."""
+
+    def with_seed(self, seed: int, first: dict[str, Any] | None = None) -> Transfer:
+        """The protocol with one seed.
+
+        Args:
+            seed: Of the training, and of the network.
+            first: What it came to with the first seed of the row, which has chosen for the others.
+        """
+        chosen = {} if first is None else self.choice(first)
+        return replace(self.protocol, seeds=(seed,), **chosen)  # type: ignore[type-var]
 
 
 def voc_tasks(
@@ -36,15 +55,30 @@ def voc_tasks(
     segmentation: VOCSegmentation | None = None,
 ) -> tuple[Task, ...]:
     """The columns of table 2: what learns, fc6 to fc8 or all, of each task."""
-    classes, boxes = classification or VOCClassification(), detection or VOCDetection()
-    pixels = segmentation or VOCSegmentation()
-    return (
-        _classification(devkit, replace(classes, train="fc6-8")),
-        _classification(devkit, replace(classes, train="all")),
-        _detection(devkit, replace(boxes, train="fc6-8")),
-        _detection(devkit, replace(boxes, train="all")),
-        _segmentation(devkit, replace(pixels, train="fc6-8")),
-        _segmentation(devkit, replace(pixels, train="all")),
+    kinds: tuple[tuple[str, _Learnt, _Figures, _Choice], ...] = (
+        (
+            "classification",
+            classification or VOCClassification(),
+            lambda result: result["mean"],
+            lambda result: {"steps": (result["step"],), "decays": (result["decay"],)},
+        ),
+        (
+            "detection",
+            detection or VOCDetection(),
+            lambda result: result["mean"],
+            lambda result: {"steps": (result["choice"]["step"],)},
+        ),
+        (
+            "segmentation",
+            segmentation or VOCSegmentation(),
+            lambda result: {"mean_iou": result["mean_iou"]},
+            lambda result: {"steps": (result["step"],)},
+        ),
+    )
+    return tuple(
+        Task(f"{name} {train}", devkit, replace(protocol, train=train), figures, choice)
+        for name, protocol, figures, choice in kinds
+        for train in LEARNT
     )
 
 
@@ -80,31 +114,4 @@ def _retrieval(name: str, place: Path, settings: Retrieval) -> Task:
             raise DataError(f"{encoded(str(place))}: no query has an image that could be found")
         return found
 
-    return Task(name, place, lambda seed: replace(settings, seeds=(seed,)), figures)
-
-
-def _classification(devkit: Path, settings: VOCClassification) -> Task:
-    return Task(
-        f"classification {settings.train}",
-        devkit,
-        lambda seed: replace(settings, seeds=(seed,)),
-        lambda result: result["mean"],
-    )
-
-
-def _detection(devkit: Path, settings: VOCDetection) -> Task:
-    return Task(
-        f"detection {settings.train}",
-        devkit,
-        lambda seed: replace(settings, seeds=(seed,)),
-        lambda result: result["mean"],
-    )
-
-
-def _segmentation(devkit: Path, settings: VOCSegmentation) -> Task:
-    return Task(
-        f"segmentation {settings.train}",
-        devkit,
-        lambda seed: replace(settings, seeds=(seed,)),
-        lambda result: {"mean_iou": result["mean_iou"]},
-    )
+    return Task(name, place, settings, figures)

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.labelled_images import LabelledImages, opened, packed
+from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
@@ -45,6 +46,8 @@ class Workshop:
     judge: Judge = "linear"
     networks_of: tuple[Path, ...] = ()
     """Folders of other studies; what they have trained the same way is not trained again."""
+    shelf: Shelf = field(default_factory=Shelf)
+    """What tasks have read, for the next row."""
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
@@ -54,17 +57,22 @@ class Workshop:
         measured: list[Measured] = []
         for row in rows:
             settled.append(self._settled(row, settled))
+            first: Measured | None = None
             for seed in seeds_of[row.name]:
                 title = f"[{len(measured) + 1}/{total}] {row.name}, seed {seed}"
                 self.bench.display.say(title, style="bold")
-                measured.append(self._measured(settled[-1], seed))
+                measured.append(self._measured(settled[-1], seed, first))
+                first = first or measured[-1]
         return Results(tuple(settled), tuple(measured))
 
-    def _measured(self, row: Row, seed: int) -> Measured:
+    def _measured(self, row: Row, seed: int, first: Measured | None = None) -> Measured:
+        """Train and judge a row with a seed; its first seed chooses what tasks let choose."""
         run = replace(row.run, seed=seed)
         training = self._trained(row, run) if row.trained else None
         if self.judge in BY_TASK:
-            judged = {task.name: self._transferred(row, run, task) for task in self.terms.tasks}
+            judged = {
+                task.name: self._transferred(row, run, task, first) for task in self.terms.tasks
+            }
         else:
             judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
         if row.trained and row.continues is None and self.bench.world.leads:
@@ -148,16 +156,20 @@ class Workshop:
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
         return self._once(name, wanted, by_the_probe)
 
-    def _transferred(self, row: Row, run: Run, task: Task) -> dict[str, Any]:
+    def _transferred(
+        self, row: Row, run: Run, task: Task, first: Measured | None
+    ) -> dict[str, Any]:
         """What the row's network reaches in a task that it was not trained for."""
-        protocol = task.settings(run.seed)
+        protocol = task.with_seed(
+            run.seed, None if first is None else first.judged[task.name]["result"]
+        )
         settings: dict[str, Any] = asdict(protocol)  # type: ignore[call-overload]
 
         def by_the_protocol() -> dict[str, Any]:
             common = {"task": task.name, **record.conditions(self.bench)}
             outcome = protocol(
                 Contender(row.name, lambda seed: self._subject(row, run)),
-                Material(task.data, self.out / "stores"),
+                Material(task.data, self.out / "stores", self.shelf),
                 self.bench,
                 Stages(RunFolder(self.out), common, self.bench),
             )
