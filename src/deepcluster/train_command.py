@@ -53,8 +53,8 @@ class Common:
     """Folder of images, list of paths (.txt, .csv, .parquet) or 'tar/shards/*.tar'."""
 
     preset: Name = None
-    """small, small-alexnet, small-pic, paper-alexnet, paper-vgg16, paper-pic, paper-rgb; else chosen \
-    to suit."""
+    """small, small-alexnet, small-pic, paper-alexnet, paper-vgg16, paper-pic, paper-rgb; else \
+    chosen to suit."""
 
     out: Folder = None
     """Run folder (runs/<images>-<n> if not given)."""

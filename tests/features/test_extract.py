@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from deepcluster.features import Looking, extract
+from deepcluster.features import Looking, extract, raw_rows
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
 from deepcluster.runtime.world import World
@@ -42,11 +42,27 @@ def test_looking_moves_no_running_average_and_keeps_no_graph(lookup, mixed_rows)
     assert not any(block.requires_grad for block in raw.rows.blocks())
 
 
-def test_progress_counts_every_image_once(lookup, mixed_rows):
-    trunk, images = lookup(mixed_rows(120, 6))
-    counts = []
-    extract(trunk, images, ALONE, Looking(batch=50, advance=counts.append))
-    assert sum(counts) == 120
+@pytest.mark.parametrize("room", [0, 2**20])
+def test_progress_counts_every_image_once(lookup, mixed_rows, monkeypatch, room):
+    monkeypatch.setattr(raw_rows, "_ROOM_OF_A_CPU", room)
+    for keep in ("device", "recompute"):
+        trunk, images = lookup(mixed_rows(120, 6))
+        counts = []
+        raw = extract(trunk, images, ALONE, Looking(batch=50, keep=keep, advance=counts.append))
+        list(raw.rows.blocks())
+        assert sum(counts) == 120
+
+
+def test_rows_for_which_there_is_room_are_computed_once(lookup, mixed_rows, monkeypatch):
+    rows = mixed_rows(120, 6)
+    found = []
+    for room, passes in ((120 * 6 * 4, 1), (120 * 6 * 4 - 1, 3)):
+        monkeypatch.setattr(raw_rows, "_ROOM_OF_A_CPU", room)
+        trunk, images = lookup(rows)
+        raw = extract(trunk, images, ALONE, Looking(batch=50, keep="recompute"))  # reads them once
+        found += [torch.cat(list(raw.rows.blocks())) for _ in range(2)]
+        assert trunk.batches == 3 * passes
+    assert all(torch.equal(some, rows) for some in found)
 
 
 def test_row_i_is_image_i_through_the_real_loader(tmp_path):

@@ -46,8 +46,10 @@ class Looking:
 def extract(trunk: nn.Module, images: Images, world: World, how: Looking) -> RawFeatures:
     """The raw features of this process's share of the images: centre crop, evaluation mode."""
     ids = world.share(len(images))
+    told = 0  # a second pass over the same images is no progress
 
     def passes(start: int = 0) -> Iterator[Tensor]:
+        nonlocal told
         for pixels in images.seen(ids, batch=how.batch, workers=how.workers, start=start):
             inputs = normalize(pixels.to(world.device, non_blocking=True))
             with (
@@ -56,12 +58,14 @@ def extract(trunk: nn.Module, images: Images, world: World, how: Looking) -> Raw
             ):
                 features = trunk(inputs)
             yield features.float()
-            how.advance(len(pixels))
+            new = min(len(pixels), len(ids) - told)
+            told += new
+            how.advance(new)
 
     width = _width(trunk, images, world.device)
     place = chosen_place(how.keep, len(ids), width, world.device, how.scratch)
     if any(world.counts(int(place == "recompute"))):  # all processes the same way
-        rows: RawRows | RecomputedRows = RecomputedRows(passes, world.device)
+        rows: RawRows | RecomputedRows = RecomputedRows(passes, len(ids), width, world.device)
     else:
         path = how.scratch / f"features-{world.rank}-of-{world.size}.f16" if how.scratch else None
         rows = RawRows(len(ids), width, place, world.device, path=path, key=how.key)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from deepcluster.runtime.world import World
 
 Keep = Literal["auto", "device", "file", "recompute"]
 _BLOCK = 2048
+_ROOM_OF_A_CPU = 2.0**29  # bytes: a laptop's memory is not all ours
 
 
 class RawRows:
@@ -138,21 +139,44 @@ class RawRows:
 
 
 class RecomputedRows:
-    """The same face, keeping nothing: every reading of the rows is a pass over the images."""
+    """The same face in float32: every reading of the rows is a pass over the images.
 
-    def __init__(self, passes: Callable[[], Iterator[Tensor]], device: torch.device) -> None:
+    Where there is plenty of room for them, the first reading keeps them for the next.
+    """
+
+    def __init__(
+        self, passes: Callable[[], Iterator[Tensor]], count: int, width: int, device: torch.device
+    ) -> None:
         self._passes = passes
+        self._keeps = count * width * 4 <= _room(device)
+        self._kept: list[Tensor] | None = None
         self.centre = torch.zeros((), device=device)
         self.scale = torch.ones((), device=device)
 
     def blocks(self) -> Iterator[Tensor]:
         """All rows, float32, a block at a time."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept = []
         for block in self._passes():
-            yield block.float()
+            rows = block.float()
+            if self._keeps:
+                kept.append(rows)
+            yield rows
             interruption.raise_if_asked()
+        if self._keeps:
+            self._kept = kept
 
     def flush(self) -> None:
         """Nothing is kept, so nothing can be lost."""
+
+
+def _room(device: torch.device) -> float:
+    """Bytes that can be spared for rows in float32."""
+    if device.type == "cuda":
+        return 0.3 * torch.cuda.mem_get_info(device)[0]
+    return _ROOM_OF_A_CPU
 
 
 def chosen_place(
