@@ -312,3 +312,12 @@ def test_names_that_the_terminal_cannot_show(images: Path, tmp_path: Path):
     )
     assert result.returncode == 0, result.stderr
     assert "empty file" in result.stdout
+
+
+def test_a_reader_who_leaves_is_told_nothing():
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "deepcluster", "--help"]
+    found = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, b"")

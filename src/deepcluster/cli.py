@@ -73,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _carry_out(words)
+        code = _carry_out(words)
+        sys.stdout.flush()
+        return code
     except DeepClusterError as error:
         # All processes read the same words; what is wrong with those is said once, by the leader.
         # torchrun ends all as soon as one has ended, so the others leave it the time to say it.
@@ -92,6 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain("stopped at once; the last checkpoint is whole, and the same command continues")
         code = 130
+    except BrokenPipeError:
+        # Whoever read the output has left, as `head` does: there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
     except Exception as error:
         sentence = _known_shortage(error)
         code = 6 if sentence else 1
