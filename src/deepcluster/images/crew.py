@@ -9,6 +9,7 @@ does, so that none is left behind, however this process ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import math
@@ -221,6 +222,7 @@ def serve() -> None:
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()
+    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
     answers.write(_READY)
     answers.flush()
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -268,7 +270,7 @@ def _examined_in_time(wanted: Wanted | None, data: bytes) -> Judged:
     # The signal ends the process, in the middle of a decoder too.
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        return examined(wanted, data, quick=True)
+        return examined(wanted, data)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
