@@ -1,11 +1,12 @@
 """Reading images beside what a user would do instead, as ratios in one run.
 
-    python benchmarks/images.py [--images FOLDER] [--out FILE] [--computing]
+    python benchmarks/images.py [--images FOLDER] [--out FILE] [--computing | --check]
 
 FOLDER holds photographs of about 500 x 375 in JPEG (some are made up if it is not given). Where
 there is a GPU, crops from a store that lives on it are measured too. With --computing only packing
 is measured, in milliseconds of computing an image, all processes together: what others do on the
-machine meanwhile changes it little, where it changes images a second at will.
+machine meanwhile changes it little, where it changes images a second at will. With --check only
+`deepcluster check` is measured, on many small files.
 """
 
 from __future__ import annotations
@@ -256,6 +257,36 @@ def memory(folder: Path, scratch: Path) -> list[str]:
     ]
 
 
+def checked(scratch: Path) -> list[str]:
+    """The memory of `deepcluster check` at the most, on few files and on many, and its time."""
+    counts = (10_000, 100_000)
+    peaks, seconds = [], []
+    for count in counts:
+        place = scratch / f"tiny-{count}"
+        randomness = np.random.default_rng(0)
+        for number in range(count):
+            folder = place / f"class-{number % 50:02d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = randomness.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"image-{number:07d}.png")
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deepcluster", "check", str(place)], stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        seconds.append(time.perf_counter() - begun)
+        peaks.append(used.ru_maxrss)
+        shutil.rmtree(place)
+    each = (peaks[1] - peaks[0]) * 1024 / (counts[1] - counts[0])
+    return [
+        f"| check, {count:,} PNG files of 8 x 8 in 50 folders | {peak / 1024:,.0f} MiB | "
+        f"{taken:.1f} s | {count / taken:,.0f} |"
+        for count, peak, taken in zip(counts, peaks, seconds, strict=True)
+    ] + [f"| memory a file more | {each:,.0f} bytes | | |"]
+
+
 def two_thousand_eighteen(folder: Path, workers: int) -> float:
     """The loader of the released code: every image decoded anew."""
     with tempfile.TemporaryDirectory() as name:
@@ -334,7 +365,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--images", type=Path)
     arguments.add_argument("--out", type=Path)
-    arguments.add_argument("--computing", action="store_true")
+    only = arguments.add_mutually_exclusive_group()
+    only.add_argument("--computing", action="store_true")
+    only.add_argument("--check", action="store_true")
     asked = arguments.parse_args()
     header = ["| what | ours | instead | times as fast |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as name:
@@ -344,7 +377,10 @@ def main() -> None:
             folder = scratch / "photographs"
             folder.mkdir()
             photographs(folder, 400)
-        if asked.computing:
+        if asked.check:
+            header = ["| what | most memory | time | files a second |", "|---|---|---|---|"]
+            lines = checked(scratch)
+        elif asked.computing:
             header = [
                 "| what | CPU ms an image | rounds | times grey packing | times packing in rgb |",
                 "|---|---|---|---|---|",
@@ -358,11 +394,14 @@ def main() -> None:
                 lines += batches_on_gpu(folder, scratch)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     words = [" --images ..."] * bool(asked.images) + [" --computing"] * asked.computing
+    words += [" --check"] * asked.check
+    times = f"median of {ROUNDS} rounds" if asked.computing else f"best of {REPEATS}"
+    times = "run once" if asked.check else times
     about = (
         f"`python benchmarks/images.py{''.join(words)}`, {CORES} cores "
         f"({platform.machine()}), {device}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, torchvision {torchvision.__version__}, Pillow {Image.__version__}; "
-        + (f"median of {ROUNDS} rounds." if asked.computing else f"best of {REPEATS}.")
+        f"{times}."
     )
     text = "\n".join([about, "", *header, *lines, ""])
     print(text)

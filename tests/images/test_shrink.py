@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepcluster.images import kept as kept_module
 from deepcluster.images import shrink
 from deepcluster.images.kept import _SHARES, Pixels, grey, kept, resized
 
@@ -86,20 +85,25 @@ def test_a_store_keeps_the_same_bytes_with_it_and_without(
             how = Pixels(short_side=100, shape=shape)  # type: ignore[arg-type]
             images = []
             for there in (True, False):
-                monkeypatch.setattr(kept_module, "_kernel_agrees", lambda there=there: there)
+                monkeypatch.setattr(shrink, "is_there", lambda there=there: there)
                 images.append(kept(picture, colour, how))  # type: ignore[arg-type]
             assert images[0].tobytes() == images[1].tobytes()
             assert images[0].shape == images[1].shape
 
 
-def test_a_kernel_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = shrink.shrunk
-    agrees = kept_module._kernel_agrees.__wrapped__
-    assert agrees()
-    monkeypatch.setattr(shrink, "shrunk", lambda *how: right(*how) ^ 1)
-    assert not agrees()
-    monkeypatch.setattr(shrink, "is_there", lambda: False)
-    assert not agrees()
+def test_a_kernel_that_disagrees_is_not_used(
+    compiled: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shrink._agrees(compiled)
+    right = shrink._shrunk
+    monkeypatch.setattr(shrink, "_shrunk", lambda *how: right(*how) ^ 1)
+    assert not shrink._agrees(compiled)
+
+
+def test_step_by_step_the_bytes_are_those_of_torch_too() -> None:
+    for before, after in [*SIZES[2:4], SIZES[5], SIZES[7]]:
+        for picture in pictures(*before):
+            assert np.array_equal(shrink.by_numpy(picture, *after), resized(picture, *after))
 
 
 def test_the_weights_sum_to_one_and_fall_linearly() -> None:

@@ -28,6 +28,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.images import kept
 from deepcluster.images.decode import unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
@@ -214,11 +215,10 @@ class _Member:
 
 def serve() -> None:
     """Be such a process."""
-    import torch
-
     manner = json.loads(sys.argv[1])
     wanted = None if manner is None else Wanted(manner[0], Pixels("store", *manner[1:]))
-    torch.set_num_threads(1)
+    if wanted is not None:
+        kept.load()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()

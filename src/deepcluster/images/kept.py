@@ -1,24 +1,25 @@
 """An image as a store keeps it: its short side and shape, grey or in colours.
 
-All of it in whole numbers, so that a store has the same bytes on every machine.
+All of it in whole numbers, so that a store has the same bytes on every machine. torch is imported
+only where no kernel takes its place: the processes that decode begin at once without it, and small.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from deepcluster.images import shrink
-from deepcluster.images.crops import DEVIATION
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Of ImageNet's training images, per channel, on the scale 0 to 1."""
 
 # Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
 # weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
@@ -60,7 +61,7 @@ def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.u
         pixels = pixels[top : top + short, left : left + short]
     if side < short:
         down, across = (max(1, round(side * each / short)) for each in pixels.shape[:2])
-        if _kernel_agrees():
+        if shrink.is_there():
             return shrink.shrunk(pixels, down, across, _SHARES if colour == "grey" else None)
         pixels = resized(pixels, down, across)
     return grey(pixels) if colour == "grey" else np.ascontiguousarray(pixels)
@@ -71,6 +72,9 @@ def resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.ui
 
     By torch, which has vector instructions for it.
     """
+    import torch
+    import torch.nn.functional as F
+
     pixels = np.require(pixels, requirements=["C", "W"])  # torch wants arrays that it may write
     # The batch is made by torch: numpy's strides of a batch of one would miss the fast way.
     batch = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
@@ -99,17 +103,7 @@ def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return total.astype(np.uint8).reshape(height, width, 1)
 
 
-@cache
-def _kernel_agrees() -> bool:
-    """Whether there is a kernel, and makes of a few pictures what torch makes of them."""
+def load() -> None:
+    """Load all that `kept` may need, before memory is limited."""
     if not shrink.is_there():
-        return False
-    noise = np.random.default_rng(0).integers(0, 256, (53, 67, 3), dtype=np.uint8)
-    for picture in (noise, noise // 128 * 255):
-        for size in ((52, 66), (31, 40), (5, 60)):
-            expected = resized(picture, *size)
-            if not np.array_equal(shrink.shrunk(picture, *size, None), expected):
-                return False
-            if not np.array_equal(shrink.shrunk(picture, *size, _SHARES), grey(expected)):
-                return False
-    return True
+        resized(np.zeros((2, 2, 3), dtype=np.uint8), 1, 1)
