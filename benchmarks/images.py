@@ -1,9 +1,12 @@
 """Reading images beside what a user would do instead, as ratios in one run.
 
-    python benchmarks/images.py [--images FOLDER] [--out FILE]
+    python benchmarks/images.py [--images FOLDER] [--out FILE] [--computing | --check]
 
 FOLDER holds photographs of about 500 x 375 in JPEG (some are made up if it is not given). Where
-there is a GPU, crops from a store that lives on it are measured too.
+there is a GPU, crops from a store that lives on it are measured too. With --computing only packing
+is measured, in milliseconds of computing an image, all processes together: what others do on the
+machine meanwhile changes it little, where it changes images a second at will. With --check only
+`deepcluster check` is measured, on many small files.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +31,7 @@ import torchvision
 from PIL import Image
 from torchvision.transforms import v2
 
+from deepcluster.images import crew
 from deepcluster.images.kept import Pixels
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
@@ -36,6 +41,7 @@ from deepcluster.images.stored import StoredImages
 
 REPEATS = 3
 MANY = 9_000  # so many that packing is by processes
+ROUNDS = 5  # of --computing
 CORES = os.cpu_count() or 1
 
 
@@ -98,15 +104,18 @@ PEERS = {
 }
 
 
-def packing(folder: Path, scratch: Path) -> list[str]:
-    """Round by round, ours and each of the others, since the machine may be in use."""
-    many = scratch / "many"
+def copies(folder: Path, many: Path, count: int) -> list[str]:
+    """The photographs again and again, until there are so many, in a folder of their own."""
     many.mkdir()
     files = sorted(folder.iterdir())
-    for number in range(-(-MANY // len(files)) * len(files)):
+    for number in range(-(-count // len(files)) * len(files)):
         file = files[number % len(files)]
         shutil.copy(file, many / f"{number // len(files):03d}-{file.name}")
-    paths = [str(path) for path in sorted(many.iterdir())]
+    return [str(path) for path in sorted(many.iterdir())]
+
+
+def started(paths: list[str]) -> tuple[dict[str, ProcessPoolExecutor], list[str]]:
+    """The processes of each peer that is installed, and lines on those that are not."""
     pools: dict[str, ProcessPoolExecutor] = {}
     lines = []
     for name, decode in PEERS.items():
@@ -117,6 +126,14 @@ def packing(folder: Path, scratch: Path) -> list[str]:
             continue
         pools[name] = ProcessPoolExecutor(CORES)
         list(pools[name].map(decode, paths[: 8 * CORES]))  # start the workers
+    return pools, lines
+
+
+def packing(folder: Path, scratch: Path) -> list[str]:
+    """Round by round, ours and each of the others, since the machine may be in use."""
+    many = scratch / "many"
+    paths = copies(folder, many, MANY)
+    pools, lines = started(paths)
     best: Counter[str] = Counter()
     for _ in range(REPEATS):
         for colour in ("grey", "rgb"):
@@ -155,6 +172,60 @@ def packed(folder: Path, store: Path, colour: str) -> float:
     return (last - first) / (ended - begun)
 
 
+def computing(folder: Path, scratch: Path) -> list[str]:
+    """Milliseconds of computing an image, ours and each of the others in turn, for some rounds."""
+    paths = copies(folder, scratch / "many", MANY // 3)
+    pools, lines = started(paths)
+    spent: dict[str, list[float]] = {name: [] for name in ("grey", "rgb", *pools)}
+    crew.PROCESSES_PAY = 1
+    for _ in range(ROUNDS):
+        for colour in ("grey", "rgb"):
+            spent[colour].append(computed_by_packing(scratch / "many", scratch / "store", colour))
+        for name, pool in pools.items():
+            begun = computed()
+            list(pool.map(PEERS[name], paths, chunksize=16))
+            spent[name].append((computed() - begun) / len(paths))
+    for pool in pools.values():
+        pool.shutdown()
+    middle = {name: statistics.median(each) * 1000 for name, each in spent.items()}
+    for name, each in spent.items():
+        rounds = ", ".join(f"{one * 1000:.2f}" for one in sorted(each))
+        what = f"packing, {name}" if name in ("grey", "rgb") else f"{name}, decode and resize alone"
+        ratios = [f"{middle[name] / middle[colour]:.2f}" for colour in ("grey", "rgb")]
+        lines.append(f"| {what} | {middle[name]:.2f} | {rounds} | {ratios[0]} | {ratios[1]} |")
+    return lines
+
+
+def computed_by_packing(folder: Path, store: Path, colour: str) -> float:
+    """Seconds an image once all processes have begun to decode: the others' have, too."""
+    shutil.rmtree(store, ignore_errors=True)
+    seen: list[tuple[float, int]] = []
+    pack(
+        Folder(folder),
+        store,
+        colour,  # type: ignore[arg-type]
+        Pixels(),
+        CORES,
+        lambda done, total: seen.append((computed(), done)),
+    )
+    first, last = seen[len(seen) // 4], seen[-1]
+    return (last[0] - first[0]) / (last[1] - first[1])
+
+
+def computed() -> float:
+    """Seconds that this process and its children have computed since they began."""
+    ticks = 0
+    for process in ("self", *children()):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children() -> list[str]:
+    tasks = Path("/proc/self/task").glob("*/children")  # each thread has its own
+    return [child for task in tasks for child in task.read_text().split()]
+
+
 def memory(folder: Path, scratch: Path) -> list[str]:
     """What packing holds at the most, of few files and of many small ones, and what it computes."""
     peaks, computed = [], []
@@ -184,6 +255,36 @@ def memory(folder: Path, scratch: Path) -> list[str]:
         f"| computing by the process that packs, beside those that decode | {each:,.0f} "
         "microseconds a file | | |",
     ]
+
+
+def checked(scratch: Path) -> list[str]:
+    """The memory of `deepcluster check` at the most, on few files and on many, and its time."""
+    counts = (10_000, 100_000)
+    peaks, seconds = [], []
+    for count in counts:
+        place = scratch / f"tiny-{count}"
+        randomness = np.random.default_rng(0)
+        for number in range(count):
+            folder = place / f"class-{number % 50:02d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = randomness.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"image-{number:07d}.png")
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deepcluster", "check", str(place)], stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        seconds.append(time.perf_counter() - begun)
+        peaks.append(used.ru_maxrss)
+        shutil.rmtree(place)
+    each = (peaks[1] - peaks[0]) * 1024 / (counts[1] - counts[0])
+    return [
+        f"| check, {count:,} PNG files of 8 x 8 in 50 folders | {peak / 1024:,.0f} MiB | "
+        f"{taken:.1f} s | {count / taken:,.0f} |"
+        for count, peak, taken in zip(counts, peaks, seconds, strict=True)
+    ] + [f"| memory a file more | {each:,.0f} bytes | | |"]
 
 
 def two_thousand_eighteen(folder: Path, workers: int) -> float:
@@ -264,7 +365,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--images", type=Path)
     arguments.add_argument("--out", type=Path)
+    only = arguments.add_mutually_exclusive_group()
+    only.add_argument("--computing", action="store_true")
+    only.add_argument("--check", action="store_true")
     asked = arguments.parse_args()
+    header = ["| what | ours | instead | times as fast |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         folder = asked.images
@@ -272,19 +377,32 @@ def main() -> None:
             folder = scratch / "photographs"
             folder.mkdir()
             photographs(folder, 400)
-        lines = [*packing(folder, scratch), *memory(folder, scratch)]
-        store = pack(Folder(folder), scratch / "few", "grey", Pixels(), CORES)
-        lines.append(batches_on_cpu(folder, store))
-        if torch.cuda.is_available():
-            lines += batches_on_gpu(folder, scratch)
+        if asked.check:
+            header = ["| what | most memory | time | files a second |", "|---|---|---|---|"]
+            lines = checked(scratch)
+        elif asked.computing:
+            header = [
+                "| what | CPU ms an image | rounds | times grey packing | times packing in rgb |",
+                "|---|---|---|---|---|",
+            ]
+            lines = computing(folder, scratch)
+        else:
+            lines = [*packing(folder, scratch), *memory(folder, scratch)]
+            store = pack(Folder(folder), scratch / "few", "grey", Pixels(), CORES)
+            lines.append(batches_on_cpu(folder, store))
+            if torch.cuda.is_available():
+                lines += batches_on_gpu(folder, scratch)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    words = [" --images ..."] * bool(asked.images) + [" --computing"] * asked.computing
+    words += [" --check"] * asked.check
+    times = f"median of {ROUNDS} rounds" if asked.computing else f"best of {REPEATS}"
+    times = "run once" if asked.check else times
     about = (
-        f"`python benchmarks/images.py`{' --images ...' if asked.images else ''}, {CORES} cores "
+        f"`python benchmarks/images.py{''.join(words)}`, {CORES} cores "
         f"({platform.machine()}), {device}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, torchvision {torchvision.__version__}, Pillow {Image.__version__}; "
-        f"best of {REPEATS}."
+        f"{times}."
     )
-    header = ["| what | ours | instead | times as fast |", "|---|---|---|---|"]
     text = "\n".join([about, "", *header, *lines, ""])
     print(text)
     if asked.out is not None:

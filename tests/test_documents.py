@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "deepcluster"
 def test_the_map_has_one_line_for_every_file():
     files = {
         str(path.relative_to(ROOT))
-        for path in SOURCE.rglob("*.py")
+        for path in (*SOURCE.rglob("*.py"), *SOURCE.rglob("*.c"))
         if path.name not in ("__init__.py", "__main__.py")
     }
     mapped = re.findall(r"^\| `(src/[^`]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)

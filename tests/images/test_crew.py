@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from deepcluster.images import crew
+from deepcluster.images import crew, shrink
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
@@ -47,6 +47,23 @@ def test_processes_and_threads_make_the_same_store(
     for name in ("pixels.u8", "layout.npy", "index.parquet", "store.json"):
         assert (here.folder / name).read_bytes() == (there.folder / name).read_bytes()
     assert len(here.index.unusable) == 2
+
+
+def test_processes_without_the_compiled_kernel_make_the_same_store(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shrink.is_there():
+        pytest.skip("no kernel was compiled, or this processor has no AVX2")
+    how = Pixels(short_side=20)
+    here = pack(Folder(photos), tmp_path / "here", "grey", how, 1)
+    (tmp_path / "sitecustomize.py").write_text(
+        "from deepcluster.images import shrink; shrink._kernel = lambda: None"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
+    there = pack(Folder(photos), tmp_path / "there", "grey", how, 1)
+    for name in ("pixels.u8", "layout.npy", "index.parquet", "store.json"):
+        assert (here.folder / name).read_bytes() == (there.folder / name).read_bytes()
 
 
 def test_what_breaks_a_decoder_is_named_and_the_rest_is_read(

@@ -28,21 +28,27 @@ KINDS: list[dict[str, Any]] = [
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the faster decoder was the one, for each file that was decoded."""
     used: list[bool] = []
-    pixels = quick_jpeg.pixels
+    plain, pixels = quick_jpeg.plain, quick_jpeg.pixels
 
-    def spy(image: Image.Image, data: bytes) -> object:
+    def first(data: bytes, most: int) -> object:
+        if (decoded := plain(data, most)) is not None:
+            used.append(True)
+        return decoded
+
+    def second(image: Image.Image, data: bytes) -> object:
         decoded = pixels(image, data)
         used.append(decoded is not None)
         return decoded
 
-    monkeypatch.setattr(quick_jpeg, "pixels", spy)
+    monkeypatch.setattr(quick_jpeg, "plain", first)
+    monkeypatch.setattr(quick_jpeg, "pixels", second)
     return used
 
 
 def both(data: bytes) -> tuple[object, object]:
     """What Pillow and what the faster decoder make of a file."""
     results: list[object] = []
-    for work in (lambda: decode(io.BytesIO(data)), lambda: decode_pixels(data, quick=True)):
+    for work in (lambda: decode(io.BytesIO(data)), lambda: decode_pixels(data)):
         try:
             image, mode = work()
             pixels = np.asarray(image)
@@ -126,7 +132,7 @@ def test_damage_is_judged_alike(picture: Picture, taken: list[bool]) -> None:
         assert pillow == quick
         verdicts.add(pillow if isinstance(pillow, str) else "fine")
     assert len(verdicts) > 1
-    assert sum(taken) > 100
+    assert sum(taken) > 40  # what the decoder warns of is left to Pillow
 
 
 def test_without_it_pillow_decodes(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +148,7 @@ def test_a_decoder_that_disagrees_is_not_used() -> None:
         return pixels
 
     def failing(data: bytes) -> np.ndarray:
-        raise RuntimeError("no")
+        raise ValueError("no")
 
     def same(data: bytes) -> np.ndarray:
         return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))

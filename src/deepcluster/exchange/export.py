@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.exchange.whole_graph import WholeGraph
-from deepcluster.images.crops import DEVIATION, MEAN
+from deepcluster.images.kept import DEVIATION, MEAN
 from deepcluster.networks import VGG16, Backbone, Network
 from deepcluster.networks.backbone import torchvision_arguments
 from deepcluster.runtime.errors import NumericsError, UsageError

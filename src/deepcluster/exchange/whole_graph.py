@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from deepcluster.images.crops import DEVIATION, MEAN
-from deepcluster.images.kept import GREY, Colour, Pixels
+from deepcluster.images.kept import DEVIATION, GREY, MEAN, Colour, Pixels
 from deepcluster.networks import Network
 from deepcluster.networks.layer_view import grid_averaged
 from deepcluster.networks.many_views import ManyViews

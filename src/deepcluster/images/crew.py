@@ -9,6 +9,7 @@ does, so that none is left behind, however this process ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import math
@@ -27,6 +28,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.images import kept
 from deepcluster.images.decode import unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
@@ -213,14 +215,14 @@ class _Member:
 
 def serve() -> None:
     """Be such a process."""
-    import torch
-
     manner = json.loads(sys.argv[1])
     wanted = None if manner is None else Wanted(manner[0], Pixels("store", *manner[1:]))
-    torch.set_num_threads(1)
+    if wanted is not None:
+        kept.load()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()
+    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
     answers.write(_READY)
     answers.flush()
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -268,7 +270,7 @@ def _examined_in_time(wanted: Wanted | None, data: bytes) -> Judged:
     # The signal ends the process, in the middle of a decoder too.
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        return examined(wanted, data, quick=True)
+        return examined(wanted, data)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

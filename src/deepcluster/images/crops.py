@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from deepcluster.images.kept import DEVIATION, MEAN
+
 TRIES = 10
 NUMBERS = 2 * TRIES + 3
 """How many uniform numbers one random crop is made from."""
 
 SHIFT_NUMBERS = 3
 """How many uniform numbers one shifted crop is made from."""
-
-MEAN = (0.485, 0.456, 0.406)
-DEVIATION = (0.229, 0.224, 0.225)
-"""Of ImageNet's training images, per channel, on the scale 0 to 1."""
 
 
 @dataclass(frozen=True)

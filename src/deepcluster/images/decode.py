@@ -104,24 +104,26 @@ def is_turned_by_exif(file: BinaryIO) -> bool:
     return _decoded(file, lambda image: _orientation(image) in _UPRIGHT)
 
 
-def decode_pixels(data: bytes, *, quick: bool = False) -> tuple[NDArray[np.uint8], str]:
+def decode_pixels(data: bytes) -> tuple[NDArray[np.uint8], str]:
     """The same of a file in memory, as an array (height x width x 3).
 
-    Args:
-        data: The content of the file.
-        quick: Whether ordinary JPEGs are decoded by a faster decoder, which changes neither a
-            pixel nor a verdict.
+    Ordinary JPEGs are decoded by a faster decoder, which changes neither a pixel nor a verdict.
     """
 
-    def quickly(image: Image.Image) -> tuple[NDArray[np.uint8], str]:
-        stored = quick_jpeg.pixels(image, data) if quick else None
+    def stored_or_by_pillow(image: Image.Image) -> tuple[NDArray[np.uint8], str]:
+        stored = quick_jpeg.pixels(image, data)
         if stored is None:
             rgb, mode = _by_pillow(image)
             return np.asarray(rgb), mode
         turn = _UPRIGHT_ARRAY.get(_orientation(image))
         return stored if turn is None else np.ascontiguousarray(turn(stored)), image.mode
 
-    return _decoded(io.BytesIO(data), quickly)
+    try:
+        if (plain := quick_jpeg.plain(data, MAX_PIXELS)) is not None:
+            return plain
+    except MemoryError as error:
+        raise Unusable(TOO_LITTLE_MEMORY) from error
+    return _decoded(io.BytesIO(data), stored_or_by_pillow)
 
 
 def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:

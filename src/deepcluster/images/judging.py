@@ -66,18 +66,16 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
     return Judged(row | about, pixels)
 
 
-def examined(wanted: Wanted | None, data: bytes, *, quick: bool = False) -> Judged:
+def examined(wanted: Wanted | None, data: bytes) -> Judged:
     """What the content of a file decides.
 
     Args:
         wanted: How pixels are to be kept, if they are.
         data: The content.
-        quick: Whether JPEGs may be decoded by the faster decoder. It changes nothing but the time,
-            and that it complains of damaged files to the terminal.
     """
     about: dict[str, Any] = {"hash": content_hash(data)}
     try:
-        pixels, mode = decode_pixels(data, quick=quick)
+        pixels, mode = decode_pixels(data)
         small = None if wanted is None else kept(pixels, *wanted)
     except Unusable as unusable:
         return Judged(about | {"reason": unusable.reason}, None)

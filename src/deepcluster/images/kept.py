@@ -1,6 +1,7 @@
 """An image as a store keeps it: its short side and shape, grey or in colours.
 
-All of it in whole numbers, so that a store has the same bytes on every machine.
+All of it in whole numbers, so that a store has the same bytes on every machine. torch is imported
+only where no kernel takes its place: the processes that decode begin at once without it, and small.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from deepcluster.images.crops import DEVIATION
+from deepcluster.images import shrink
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Of ImageNet's training images, per channel, on the scale 0 to 1."""
 
 # Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
 # weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
@@ -56,11 +59,12 @@ def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.u
     if how.shape == "square":
         top, left = (height - short) // 2, (width - short) // 2
         pixels = pixels[top : top + short, left : left + short]
-    pixels = np.require(pixels, requirements=["C", "W"])  # torch wants arrays that it may write
     if side < short:
         down, across = (max(1, round(side * each / short)) for each in pixels.shape[:2])
+        if shrink.is_there():
+            return shrink.shrunk(pixels, down, across, _SHARES if colour == "grey" else None)
         pixels = resized(pixels, down, across)
-    return grey(pixels) if colour == "grey" else pixels
+    return grey(pixels) if colour == "grey" else np.ascontiguousarray(pixels)
 
 
 def resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
@@ -68,6 +72,10 @@ def resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.ui
 
     By torch, which has vector instructions for it.
     """
+    import torch
+    import torch.nn.functional as F
+
+    pixels = np.require(pixels, requirements=["C", "W"])  # torch wants arrays that it may write
     # The batch is made by torch: numpy's strides of a batch of one would miss the fast way.
     batch = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     result = F.interpolate(batch, (height, width), mode="bilinear", antialias=True)
@@ -93,3 +101,9 @@ def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     total += _HALF
     total >>= np.uint32(24)
     return total.astype(np.uint8).reshape(height, width, 1)
+
+
+def load() -> None:
+    """Load all that `kept` may need, before memory is limited."""
+    if not shrink.is_there():
+        resized(np.zeros((2, 2, 3), dtype=np.uint8), 1, 1)
