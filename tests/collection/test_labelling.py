@@ -14,6 +14,7 @@ import pytest
 from deepcluster.cli import main
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.labelling import most_helpful, spread
+from deepcluster.collection.table import write_csv
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -165,6 +166,22 @@ def test_an_image_is_known_however_its_path_is_written(
         assert known.number("photos/c.png") is None
         assert known.number("/elsewhere/a.png") is None
     assert by_folder.number("a.png") == 0
+
+
+def test_no_path_becomes_a_formula_and_each_is_known_again(tmp_path: Path):
+    names = ["=1+1.png", "-2.png", "@sum.png", "+3.png", "\t=4.png", "'=5.png", "a=b.png", "'c.png"]
+    place = tmp_path / "list.csv"
+    write_csv(place, ["path", "distance"], [(name, -0.5) for name in names])
+    rows = rows_of(place)
+    assert [row["distance"] for row in rows] == ["-0.5"] * len(names)
+    cells = [row["path"] for row in rows]
+    assert not [cell for cell in cells if cell.lstrip()[0] in "=+-@"]
+    assert cells[5:] == names[5:]
+    known = KnownPaths(names, tmp_path)
+    assert [known.number(name) for name in names] == list(range(len(names)))
+    assert [
+        KnownPaths([name], tmp_path).number(cell) for name, cell in zip(names, cells, strict=True)
+    ] == [0] * 8
 
 
 def test_labels_by_whole_path_for_a_run_of_a_list(

@@ -169,8 +169,7 @@ def test_the_graph_cuts_as_embed_does(height: int, width: int, colour: str, pixe
     assert seen[0].shape == expected.shape
     levels = (seen[0] - expected).abs() * 0.224 * 255
     assert float(levels.max()) < 1.05
-    # Of very tall pictures Pillow resizes the height first, so that another pass is rounded.
-    assert float((levels > 0.5).float().mean()) < (0.2 if height > width else 0.03)
+    assert float((levels > 0.5).float().mean()) < 0.02
 
 
 def test_onnx_computes_what_embed_computes(
@@ -185,12 +184,12 @@ def test_onnx_computes_what_embed_computes(
     session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     model = deepcluster.load(run, "cpu")
     picture = Image.fromarray(data.chelsea())
-    for size in ((200, 150), (90, 300), (900, 700)):
+    for size in ((200, 150), (90, 300), (300, 640), (900, 700)):
         pixels = np.array(picture.resize(size))
         (found,) = session.run(None, {"images": np.stack([pixels] * 3)})
         expected = model.embed(pixels[None])
         assert found.shape == (3, 16)
-        assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()
+        assert np.abs(found - expected).max() < 0.005 * np.abs(expected).max()
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["settings.network"])["input_size"] == 64
 
