@@ -20,12 +20,14 @@ from skimage import data
 import deepcluster
 from deepcluster.cli import main
 from deepcluster.collection.sight import Preprocessing
+from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.exchange.whole_graph import WholeGraph
 from deepcluster.images.crops import normalize
 from deepcluster.images.kept import Pixels, kept
 from deepcluster.networks import build_network, looked_at
 from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder, settings_hash
 
 Trained = Callable[..., Path]
 
@@ -259,6 +261,32 @@ def test_every_run_has_a_model_card(trained: Trained):
     ):
         assert said in card
     assert settings["images"] not in card
+
+
+def test_labels_and_earlier_weights_are_owned_up_to_and_where_they_lay_is_not_told(
+    trained: Trained, tmp_path: Path
+):
+    """The run's own record, as if it had begun with a file and followed the folders."""
+    run = Path(shutil.copytree(trained(), tmp_path / "copy"))
+    settings, closing = (
+        json.loads((run / name).read_text()) for name in ("settings.json", "closing.json")
+    )
+    assert "without labels" in model_card(RunFolder(run), closing)
+    settings["effective"] |= {"labels": "folders", "network.init": "/home/somebody/began.pth"}
+    closing["settings_sha256"] = settings_hash(settings)
+    for name, content in (("settings.json", settings), ("closing.json", closing)):
+        (run / name).write_text(json.dumps(content))
+    card = model_card(RunFolder(run), closing)
+    assert "without labels" not in card
+    assert "never saw" not in card
+    assert "the weights of `began.pth`" in card
+    assert "(8 dimensions)" in card
+    assert "warned of `dimensions-shrunk`" in card
+    for kind in ("safetensors", "huggingface"):
+        assert main(["export", str(run), "--to", kind, "--out", str(tmp_path / kind)]) == 0
+    told = [tmp_path / "safetensors", *(tmp_path / "huggingface").iterdir()]
+    assert [path.name for path in told if b"somebody" in path.read_bytes()] == []
+    deepcluster.load(tmp_path / "huggingface")
 
 
 def test_a_damaged_run_is_not_exported(
