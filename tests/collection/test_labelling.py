@@ -36,6 +36,7 @@ def test_a_few_labels_are_spread_rightly():
     for way in spread(rows, labels):
         assert (way.labels == np.array(list("abc"))[kinds]).mean() > 0.95
         assert way.accuracy == pytest.approx(1, abs=0.1)
+        assert not way.doubted
         assert way.confidence.min() >= 1 / 3
         assert (way.confidence - way.margin >= -1e-9).all()
 
@@ -46,6 +47,24 @@ def test_wrong_labels_have_an_accuracy_of_chance():
     labels = {number: "ab"[randomness.integers(2)] for number in range(100)}
     for way in spread(rows, labels):
         assert 0.3 < way.accuracy < 0.7
+        assert way.doubted
+
+
+def test_labels_that_the_features_do_not_show_are_not_to_be_relied_on(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    names = child.table(run / "clusters.parquet")["path"]
+    few = tmp_path / "few.csv"
+    for said, label in (("", lambda name, _: name.split("/")[0]), ("do not rely", _by_chance)):
+        lines = [f"{name},{label(name, at)}" for at, name in enumerate(names)]
+        few.write_text("\n".join(["path,label", *lines]))
+        out = tmp_path / f"all{len(said)}.csv"
+        assert main(["label", str(run), "--labels", str(few), "--out", str(out)]) == 0
+        assert ("do not rely" in capsys.readouterr().out) == bool(said)
+
+
+def _by_chance(_: str, at: int) -> str:
+    return "ab"[np.random.default_rng(at).integers(2)]
 
 
 def test_the_neighbours_are_those_of_a_search_by_hand():
