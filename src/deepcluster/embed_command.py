@@ -144,7 +144,7 @@ def _work(asked: Embed | Predict, model: Model, display: Display) -> Work:
 def _say(outcome: Outcome, asked: Embed | Predict, display: Display) -> None:
     if outcome.unusable:
         display.say(
-            f"{_counted(len(outcome.unusable), 'file')} cannot be used; without a row, and listed in "
+            f"{_counted(len(outcome.unusable), 'file')} cannot be used: no row, but a line in "
             f"{asked.out.stem}.unusable.csv:"
         )
         for path, reason in outcome.unusable[:10]:
