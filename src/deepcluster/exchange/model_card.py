@@ -16,6 +16,8 @@ _SHOWN = (
     "network.front",
     "network.input_size",
     "network.width",
+    "network.clustered",
+    "network.views",
     "clustering",
     "clustering.k",
     "whitening.dimensions",
