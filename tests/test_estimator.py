@@ -112,7 +112,7 @@ def test_auto_follows_the_number_of_images(images: Path, tmp_path: Path):
 def test_a_notebook_shows_the_groups(fitted: DeepCluster):
     shown = fitted._repr_mimebundle_()
     assert "24 images in 4 groups" in shown["text/html"]
-    assert "data:image/png;base64," in shown["text/html"]
+    assert "data:image/jpeg;base64," in shown["text/html"]
     assert "img" not in DeepCluster()._repr_html_()
 
 
@@ -151,7 +151,7 @@ def test_a_copy_predicts_when_the_first_estimator_has_gone(
     np.testing.assert_allclose(other.transform(images), fitted.transform(images), atol=1e-6)
     assert np.array_equal(other.labels_, fitted.labels_)
     shown = other._repr_html_()
-    assert ("data:image/png" in shown) == shares
+    assert ("data:image/jpeg" in shown) == shares
     assert ("is gone: no pictures to show" in shown) != shares
     del other
     gc.collect()

@@ -107,6 +107,33 @@ def test_the_closing_pass_of_two_processes_covers_every_image(runs: Path):
     assert np.linalg.norm(features.astype(np.float64), axis=1) == pytest.approx(1, abs=1e-2)
 
 
+@pytest.mark.slow
+def test_two_processes_tell_the_distances_between_images_of_power_iteration(
+    images: Path, tmp_path: Path
+):
+    """As by hand from every image's features, and as `predict` tells them again."""
+    words = "--preset small-pic --out run --epochs 1 --batch 16 --network.width 32 --device cpu"
+    command = ["train", str(images), *words.split(), "--clustering.neighbours", "3"]
+    code, output = finished(started(tmp_path, 2, command))
+    assert code == 0, output
+    saved = child.table(tmp_path / "run/clusters.parquet")
+    rows = np.load(tmp_path / "run/features.npy").astype(np.float64)
+    labels = np.array(saved["cluster"])
+    apart = np.linalg.norm(rows[:, None] - rows, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    same = labels[:, None] == labels
+    own = np.where(same, apart, np.inf).min(axis=1)
+    own[np.isinf(own)] = 0  # alone
+    other = np.where(same, np.inf, apart).min(axis=1)
+    np.testing.assert_allclose(saved["distance"], own, atol=1e-5)
+    np.testing.assert_allclose(saved["margin"], other - own, atol=1e-5)
+    words = ["predict", "run", str(images), "--out", "p.parquet", "--device", "cpu"]
+    assert child.run(words, tmp_path)[0] == 0
+    found = child.table(tmp_path / "p.parquet")
+    assert found["cluster"] == saved["cluster"]
+    np.testing.assert_allclose(found["distance"], saved["distance"], atol=2e-3)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

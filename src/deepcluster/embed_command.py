@@ -144,7 +144,7 @@ def _work(asked: Embed | Predict, model: Model, display: Display) -> Work:
 def _say(outcome: Outcome, asked: Embed | Predict, display: Display) -> None:
     if outcome.unusable:
         display.say(
-            f"{len(outcome.unusable):,} files cannot be used and have no row; they are in "
+            f"{_counted(len(outcome.unusable), 'file')} cannot be used: no row, but a line in "
             f"{asked.out.stem}.unusable.csv:"
         )
         for path, reason in outcome.unusable[:10]:
@@ -153,9 +153,13 @@ def _say(outcome: Outcome, asked: Embed | Predict, display: Display) -> None:
             display.say(f"  and {len(outcome.unusable) - 10:,} more")
     before = outcome.images - outcome.looked
     display.say(
-        f"{outcome.images:,} images in {asked.out}"
+        f"{_counted(outcome.images, 'image')} in {asked.out}"
         + (f", {before:,} of them from before" if before else "")
         + f"; {outcome.looked / max(1e-9, outcome.seconds):,.0f} a second "
         f"({duration(outcome.seconds)}); writing {duration(outcome.written_seconds)} "
         f"({outcome.written_bytes / 1e6 / max(1e-9, outcome.written_seconds):,.0f} MB/s)"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -263,12 +263,12 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         if not RunFolder(self.run_).finished:
             return f"{head}<p>{html.escape(str(self.run_))} is gone: no pictures to show.</p>"
         sheet = io.BytesIO()
-        drawn(self._strips()).save(sheet, "PNG")
+        drawn(self._strips()).save(sheet, "JPEG", quality=85)  # it stays in the notebook's file
         picture = base64.b64encode(sheet.getvalue()).decode()
         return (
             f"{head}<p>{len(self.labels_):,} images in {len(self.cluster_centers_):,} groups; "
             f"those nearest to the middle of the largest groups:</p>"
-            f'<img alt="groups" src="data:image/png;base64,{picture}">'
+            f'<img alt="groups" src="data:image/jpeg;base64,{picture}">'
         )
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:

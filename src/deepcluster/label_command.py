@@ -71,6 +71,14 @@ def label_verb(words: list[str]) -> int:
                 else f"{way.accuracy:.1%} of labels held back are right"
             )
             display.say(f"  by {way.name}: {told}; mean confidence {way.confidence.mean():.2f}")
+        if all(way.doubted for way in ways):
+            name, count = counts[0]
+            display.say(
+                f"  always saying {name} is right about {count / len(labels):.1%}: {len(labels)} "
+                "labels do not show that these are better, so do not rely on them; the features "
+                "may not tell such labels apart (train longer, or on more images), or more labels "
+                "are needed"
+            )
         given = [labels.get(number, "") for number in range(len(rows))]
         doubt = 1 - np.mean([way.margin for way in ways], axis=0)
         doubt[sorted(labels)] = -np.inf

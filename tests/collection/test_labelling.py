@@ -14,6 +14,7 @@ import pytest
 from deepcluster.cli import main
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.labelling import most_helpful, spread
+from deepcluster.collection.table import write_csv
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -35,6 +36,7 @@ def test_a_few_labels_are_spread_rightly():
     for way in spread(rows, labels):
         assert (way.labels == np.array(list("abc"))[kinds]).mean() > 0.95
         assert way.accuracy == pytest.approx(1, abs=0.1)
+        assert not way.doubted
         assert way.confidence.min() >= 1 / 3
         assert (way.confidence - way.margin >= -1e-9).all()
 
@@ -45,6 +47,24 @@ def test_wrong_labels_have_an_accuracy_of_chance():
     labels = {number: "ab"[randomness.integers(2)] for number in range(100)}
     for way in spread(rows, labels):
         assert 0.3 < way.accuracy < 0.7
+        assert way.doubted
+
+
+def test_labels_that_the_features_do_not_show_are_not_to_be_relied_on(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    names = child.table(run / "clusters.parquet")["path"]
+    few = tmp_path / "few.csv"
+    for said, label in (("", lambda name, _: name.split("/")[0]), ("do not rely", _by_chance)):
+        lines = [f"{name},{label(name, at)}" for at, name in enumerate(names)]
+        few.write_text("\n".join(["path,label", *lines]))
+        out = tmp_path / f"all{len(said)}.csv"
+        assert main(["label", str(run), "--labels", str(few), "--out", str(out)]) == 0
+        assert ("do not rely" in capsys.readouterr().out) == bool(said)
+
+
+def _by_chance(_: str, at: int) -> str:
+    return "ab"[np.random.default_rng(at).integers(2)]
 
 
 def test_the_neighbours_are_those_of_a_search_by_hand():
@@ -165,6 +185,22 @@ def test_an_image_is_known_however_its_path_is_written(
         assert known.number("photos/c.png") is None
         assert known.number("/elsewhere/a.png") is None
     assert by_folder.number("a.png") == 0
+
+
+def test_no_path_becomes_a_formula_and_each_is_known_again(tmp_path: Path):
+    names = ["=1+1.png", "-2.png", "@sum.png", "+3.png", "\t=4.png", "'=5.png", "a=b.png", "'c.png"]
+    place = tmp_path / "list.csv"
+    write_csv(place, ["path", "distance"], [(name, -0.5) for name in names])
+    rows = rows_of(place)
+    assert [row["distance"] for row in rows] == ["-0.5"] * len(names)
+    cells = [row["path"] for row in rows]
+    assert not [cell for cell in cells if cell.lstrip()[0] in "=+-@"]
+    assert cells[5:] == names[5:]
+    known = KnownPaths(names, tmp_path)
+    assert [known.number(name) for name in names] == list(range(len(names)))
+    assert [
+        KnownPaths([name], tmp_path).number(cell) for name, cell in zip(names, cells, strict=True)
+    ] == [0] * 8
 
 
 def test_labels_by_whole_path_for_a_run_of_a_list(

@@ -20,12 +20,14 @@ from skimage import data
 import deepcluster
 from deepcluster.cli import main
 from deepcluster.collection.sight import Preprocessing
+from deepcluster.exchange.model_card import model_card
 from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.exchange.whole_graph import WholeGraph
 from deepcluster.images.crops import normalize
 from deepcluster.images.kept import Pixels, kept
 from deepcluster.networks import build_network, looked_at
 from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.run_folder import RunFolder, settings_hash
 
 Trained = Callable[..., Path]
 
@@ -169,8 +171,7 @@ def test_the_graph_cuts_as_embed_does(height: int, width: int, colour: str, pixe
     assert seen[0].shape == expected.shape
     levels = (seen[0] - expected).abs() * 0.224 * 255
     assert float(levels.max()) < 1.05
-    # Of very tall pictures Pillow resizes the height first, so that another pass is rounded.
-    assert float((levels > 0.5).float().mean()) < (0.2 if height > width else 0.03)
+    assert float((levels > 0.5).float().mean()) < 0.02
 
 
 def test_onnx_computes_what_embed_computes(
@@ -185,12 +186,12 @@ def test_onnx_computes_what_embed_computes(
     session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     model = deepcluster.load(run, "cpu")
     picture = Image.fromarray(data.chelsea())
-    for size in ((200, 150), (90, 300), (900, 700)):
+    for size in ((200, 150), (90, 300), (300, 640), (900, 700)):
         pixels = np.array(picture.resize(size))
         (found,) = session.run(None, {"images": np.stack([pixels] * 3)})
         expected = model.embed(pixels[None])
         assert found.shape == (3, 16)
-        assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()
+        assert np.abs(found - expected).max() < 0.005 * np.abs(expected).max()
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["settings.network"])["input_size"] == 64
 
@@ -260,6 +261,32 @@ def test_every_run_has_a_model_card(trained: Trained):
     ):
         assert said in card
     assert settings["images"] not in card
+
+
+def test_labels_and_earlier_weights_are_owned_up_to_and_where_they_lay_is_not_told(
+    trained: Trained, tmp_path: Path
+):
+    """The run's own record, as if it had begun with a file and followed the folders."""
+    run = Path(shutil.copytree(trained(), tmp_path / "copy"))
+    settings, closing = (
+        json.loads((run / name).read_text()) for name in ("settings.json", "closing.json")
+    )
+    assert "without labels" in model_card(RunFolder(run), closing)
+    settings["effective"] |= {"labels": "folders", "network.init": "/home/somebody/began.pth"}
+    closing["settings_sha256"] = settings_hash(settings)
+    for name, content in (("settings.json", settings), ("closing.json", closing)):
+        (run / name).write_text(json.dumps(content))
+    card = model_card(RunFolder(run), closing)
+    assert "without labels" not in card
+    assert "never saw" not in card
+    assert "the weights of `began.pth`" in card
+    assert "(8 dimensions)" in card
+    assert "warned of `dimensions-shrunk`" in card
+    for kind in ("safetensors", "huggingface"):
+        assert main(["export", str(run), "--to", kind, "--out", str(tmp_path / kind)]) == 0
+    told = [tmp_path / "safetensors", *(tmp_path / "huggingface").iterdir()]
+    assert [path.name for path in told if b"somebody" in path.read_bytes()] == []
+    deepcluster.load(tmp_path / "huggingface")
 
 
 def test_a_damaged_run_is_not_exported(

@@ -6,12 +6,16 @@ import os
 from functools import cached_property
 from pathlib import Path
 
+from deepcluster.collection.table import as_written
 from deepcluster.images.folder import decoded, encoded
 from deepcluster.images.list_file import SUFFIXES
 
 
 class KnownPaths:
     """The paths of a run's images, to be found again however they are written.
+
+    Also as a CSV file of ours has them, where one that a spreadsheet would take for a formula
+    begins with an apostrophe.
 
     Args:
         names: Every image's path, as the run has it.
@@ -25,12 +29,13 @@ class KnownPaths:
 
     def number(self, given: str) -> int | None:
         """The image that is meant; None where it is none of the run."""
-        for name in (given, encoded(given)):
-            if name in self._numbers:
-                return self._numbers[name]
-        for whole in (os.path.normpath(Path(given).absolute()), str(Path(given).resolve())):
-            if whole in self._files:
-                return self._files[whole]
+        for path in dict.fromkeys((given, as_written(given))):
+            for name in (path, encoded(path)):
+                if name in self._numbers:
+                    return self._numbers[name]
+            for whole in (os.path.normpath(Path(path).absolute()), str(Path(path).resolve())):
+                if whole in self._files:
+                    return self._files[whole]
         return None
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Spread:
     """How far the second-best label is behind."""
     accuracy: float | None
     """Of labels that were held back, over all folds; None where a class has one label only."""
+    doubted: bool
+    """Whether always saying the most frequent label may well be right as often."""
 
 
 def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
@@ -134,8 +137,8 @@ def _by(
     from sklearn.base import clone
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    rarest = min(Counter(values.tolist()).values())
-    folds = min(_FOLDS, rarest)
+    counts = Counter(values.tolist()).values()
+    folds = min(_FOLDS, *counts)
     accuracy = None
     if folds >= 2:
         # A fold leaves fewer labels than neighbours where there are very few.
@@ -157,4 +160,10 @@ def _by(
         order[:, -1],
         order[:, -1] - order[:, -2],
         accuracy,
+        accuracy is not None and accuracy < _chance(max(counts) / len(values), len(values)),
     )
+
+
+def _chance(share: float, labels: int) -> float:
+    """How often guesses that are right with this share are right at the most, but for bad luck."""
+    return min(1.0, share + 2 * math.sqrt(share * (1 - share) / labels))

@@ -27,6 +27,7 @@ from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
 
 _SECONDS = 2.0  # between two lines of progress, which wait for the disk
 _ROWS = 4096  # held at once when the table is put together
+_FORMULA = ("=", "+", "-", "@")  # what a formula begins with
 
 Row = dict[str, Any]
 
@@ -208,7 +209,7 @@ class ImageTable:
         names = ["id", "path", *self.columns]
         numbers = [f"v{number}" for number in range(self.width)]
         rows = (
-            [*(row[name] for name in names), *map(str, vector)]
+            [*(row[name] for name in names), *vector]
             for some, vectors in self._parts()
             for row, vector in zip(some, vectors, strict=True)
         )
@@ -230,8 +231,21 @@ def refuse_output(out: Path, suffixes: tuple[str, ...]) -> None:
 
 
 def write_csv(place: Path, names: list[str], rows: Iterable[Iterable[object]]) -> None:
-    """A CSV file that is whole or not there."""
+    """A CSV file that is whole or not there, and in which no text is a spreadsheet's formula."""
     RunFolder(place.parent).write(place.name, lambda path: _write_csv(path, names, rows))
+
+
+def harmless(cell: object) -> object:
+    """Text that a spreadsheet would take for a formula, marked as text; all else as it is."""
+    if isinstance(cell, str) and cell.lstrip().startswith(_FORMULA):
+        return f"'{cell}"
+    return cell
+
+
+def as_written(text: str) -> str:
+    """What a cell held before it was marked as text."""
+    unmarked = text.removeprefix("'")
+    return unmarked if harmless(unmarked) == text else text
 
 
 def _beside(out: Path, what: str) -> Path:
@@ -242,4 +256,4 @@ def _write_csv(path: Path, names: list[str], rows: Iterable[Iterable[object]]) -
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
-        writer.writerows(rows)
+        writer.writerows([harmless(cell) for cell in row] for row in rows)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
@@ -181,11 +182,12 @@ def to_huggingface(
         groups: What `predict` needs, if the run has groups.
         farthest: The distance beyond which an image is in none of them.
     """
-    settings, closing = folder.settings, folder.closing
+    settings, closing = _without_places(folder.settings), folder.closing
     place = RunFolder(out)
-    contents = {"model.safetensors": folder.verified("model.safetensors").read_bytes()}
+    about = {"settings": json.dumps(settings["effective"])}
+    weights = load_file(folder.verified("model.safetensors"))
+    contents = {"model.safetensors": tensors_as_bytes(weights, metadata=about)}
     if groups is not None:
-        about = {"settings": json.dumps(settings["effective"])}
         contents["groups.safetensors"] = tensors_as_bytes(groups, metadata=about)
     for name, content in contents.items():
         place.write(name, content)
@@ -195,7 +197,7 @@ def to_huggingface(
         "sha256": place.hashes(),
         "settings_sha256": settings_hash(settings),
     }
-    place.write("settings.json", json.dumps(_without_places(settings), indent=2) + "\n")
+    place.write("settings.json", json.dumps(settings, indent=2) + "\n")
     config = {"model_type": "deepcluster", "settings": settings["effective"]}
     place.write("config.json", json.dumps(config, indent=2) + "\n")
     about_pixels = json.dumps(preprocessing(settings["effective"]), indent=2)
@@ -253,11 +255,14 @@ def refuse_without(extra: str, *packages: str) -> None:
 
 def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without where things lay on the machine that trained."""
-    return {**settings, "images": "", "asked": []}
+    effective = dict(settings["effective"])
+    if began := effective.get("network.init"):
+        effective["network.init"] = Path(began).name
+    return {**settings, "images": "", "asked": [], "effective": effective}
 
 
 def _metadata(folder: RunFolder) -> dict[str, str]:
-    settings = folder.settings
+    settings = _without_places(folder.settings)
     effective = settings["effective"]
     classes: dict[str, dict[str, Any]] = {}
     for name, value in effective.items():

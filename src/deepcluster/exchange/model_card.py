@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from deepcluster.images.index import Index
 from deepcluster.runtime.run_folder import RunFolder
@@ -13,6 +16,8 @@ _SHOWN = (
     "network.front",
     "network.input_size",
     "network.width",
+    "network.clustered",
+    "network.views",
     "clustering",
     "clustering.k",
     "whitening.dimensions",
@@ -37,13 +42,7 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
             f"# {name}",
             "",
             f"A convnet ({effective['network.arch']}, {effective['network.front']} front, "
-            f"{effective['network.input_size']} pixels) "
-            + (
-                f"imported from {imported['file']}"
-                if imported
-                else "that was trained without labels, by clustering its own features"
-            )
-            + " (DeepCluster; Caron, Bojanowski, Joulin and Douze, ECCV 2018).",
+            f"{effective['network.input_size']} pixels) {_origin(settings)}",
             "",
             "## Data",
             "",
@@ -80,6 +79,31 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
     )
 
 
+def _origin(settings: dict[str, Any]) -> str:
+    """Where the weights come from, and what of labels they have seen."""
+    effective = settings["effective"]
+    method = "(DeepCluster; Caron, Bojanowski, Joulin and Douze, ECCV 2018)."
+    if imported := settings.get("imported"):
+        return f"imported from {imported['file']} {method}"
+    began = effective.get("network.init")
+    before = (
+        f" It began with the weights of `{Path(began).name}`; what those were trained on, and "
+        "whether with labels, is not known here."
+        if began
+        else ""
+    )
+    if _supervised(effective):
+        return (
+            "that was trained on the names of its images' folders: the supervised baseline of "
+            f"DeepCluster, not DeepCluster itself.{before}"
+        )
+    return f"that was trained without labels, by clustering its own features {method}{before}"
+
+
+def _supervised(effective: dict[str, Any]) -> bool:
+    return effective.get("labels") == "folders"
+
+
 def _data(folder: RunFolder, settings: dict[str, Any], closing: dict[str, Any]) -> list[str]:
     imported = settings.get("imported")
     if imported:
@@ -105,11 +129,14 @@ def _measures(folder: RunFolder, closing: dict[str, Any]) -> list[str]:
     if "clusters" not in closing:
         return ["None were taken here."]
     journal = folder.journal()
+    never = "" if _supervised(folder.settings["effective"]) else " never"
+    dimensions = np.load(folder.path / "features.npy", mmap_mode="r").shape[1]
     lines = [
         "| measure | value | protocol |",
         "|---|---|---|",
         f"| groups | {closing['clusters']:,} of {closing['smallest']:,} to {closing['largest']:,} "
-        "images | clustering of the whitened features of all images, centre crop, final network |",
+        f"images | clustering of the whitened features ({dimensions} dimensions) of all images, "
+        "centre crop, final network |",
         f"| clustering loss | {closing['clustering_loss']:.4f} | mean squared distance of a unit "
         "row to its centroid, same pass |",
     ]
@@ -121,11 +148,17 @@ def _measures(folder: RunFolder, closing: dict[str, Any]) -> list[str]:
     if closing.get("nmi_labels") is not None:
         lines.append(
             f"| NMI with the folders | {closing['nmi_labels']:.3f} | the same with the names of "
-            "the folders, which training never saw |"
+            f"the folders, which training{never} saw |"
         )
     if journal:
         lines.append(
             f"| training loss | {journal[-1]['loss']:.3f} (guessing: {journal[-1]['ln_k']:.3f}) | "
             f"mean cross-entropy over epoch {closing['epochs']}, random crops |"
         )
-    return [*lines, "", "All of them were taken on the training images themselves."]
+    warned = ", ".join(f"`{name}`" for name in closing.get("warnings", []))
+    return [
+        *lines,
+        "",
+        "All of them were taken on the training images themselves.",
+        *([f"The run warned of {warned} (see docs/exit-codes.md)."] if warned else []),
+    ]

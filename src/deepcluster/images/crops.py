@@ -254,9 +254,29 @@ def normalize(batch: Tensor) -> Tensor:
 
 def _cut(image: Image.Image, size: int, boxes: NDArray[np.float64], flipped: bool) -> Tensor:
     left, top, right, bottom = boxes[0].tolist()
-    box = (left, top, right, bottom)
-    view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    view = _across_first(image, size, (left, top, right, bottom))
     return _pixels(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flipped else view)
+
+
+def _across_first(
+    image: Image.Image, size: int, box: tuple[float, float, float, float]
+) -> Image.Image:
+    """The box as a square: resized across, rounded, and then down.
+
+    Of a tall image Pillow from 13 on may take the other order, which rounds otherwise: there the
+    two are asked for one by one.
+    """
+    if image.height <= image.width:
+        return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    left, top, right, bottom = box
+    reach = math.ceil(max(1.0, (bottom - top) / size))  # rows that the filter sees beyond
+    first = max(0, math.floor(top) - reach)
+    last = min(image.height, math.ceil(bottom) + reach)
+    rows = image.crop((0, first, image.width, last))
+    across = (left, 0.0, right, float(rows.height))
+    narrow = rows.resize((size, rows.height), Image.Resampling.BILINEAR, box=across)
+    down = (0.0, top - first, float(size), bottom - first)
+    return narrow.resize((size, size), Image.Resampling.BILINEAR, box=down)
 
 
 def _pixels(image: Image.Image) -> Tensor:
