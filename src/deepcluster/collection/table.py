@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.progress_lines import on_disk, whole_lines
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
+from deepcluster.runtime.spreadsheet import harmless
 
 _SECONDS = 2.0  # between two lines of progress, which wait for the disk
 _ROWS = 4096  # held at once when the table is put together
@@ -208,7 +209,7 @@ class ImageTable:
         names = ["id", "path", *self.columns]
         numbers = [f"v{number}" for number in range(self.width)]
         rows = (
-            [*(row[name] for name in names), *map(str, vector)]
+            [*(row[name] for name in names), *vector]
             for some, vectors in self._parts()
             for row, vector in zip(some, vectors, strict=True)
         )
@@ -242,4 +243,4 @@ def _write_csv(path: Path, names: list[str], rows: Iterable[Iterable[object]]) -
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
-        writer.writerows(rows)
+        writer.writerows(map(harmless, rows))
