@@ -99,5 +99,12 @@ def test_a_run_and_itself_do_not_differ(folder: Path, capsys: pytest.CaptureFixt
 def test_bad_input(folder: Path, capsys: pytest.CaptureFixture):
     assert main(["diff", str(folder / "one"), str(folder / "three")]) == 2
     assert "three: no such run" in capsys.readouterr().err
+    assert main(["runs", "--folder", str(folder)]) == 2
+    assert (
+        capsys.readouterr().err
+        == "deepcluster: no such option --folder; see deepcluster runs --help\n"
+    )
+    assert main(["runs", str(folder), "more"]) == 2
+    assert "more: not understood; see deepcluster runs --help" in capsys.readouterr().err
     assert main(["diff", str(folder / "one")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepcluster.evaluation.subject import trained_run
+from deepcluster.runtime.errors import ResumeError
+
 
 @pytest.fixture(scope="module")
 def place(textures: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -157,6 +160,13 @@ def test_a_run_without_a_closing_pass_is_named(place: Path, tmp_path: Path):
     assert "has not been trained to its end" in output
     code, output = child.run(["show", "half", "curves"], tmp_path)
     assert code == 0, output
+
+
+def test_a_run_that_lost_its_network_is_named(place: Path, tmp_path: Path):
+    shutil.copytree(place / "runs/mine", tmp_path / "lost")
+    (tmp_path / "lost/model.safetensors").unlink()
+    with pytest.raises(ResumeError, match=r"lost lacks model\.safetensors"):
+        trained_run(str(tmp_path / "lost"))
 
 
 def test_images_that_have_vanished_are_grey(place: Path, tmp_path: Path):

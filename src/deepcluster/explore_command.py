@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-import tyro
-
 from deepcluster import flags
-from deepcluster.flags import RunPlace, refuse_unknown
+from deepcluster.flags import RunPlace
 from deepcluster.report.edits import FILE
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -36,11 +34,7 @@ class Explore:
 
 def explore(words: list[str]) -> int:
     """Carry out `deepcluster explore`; gives the exit code."""
-    if {"-h", "--help"} & {*words}:
-        tyro.cli(Explore, args=["--help"], prog="deepcluster explore")
-    known = ["--" + entry.name for entry in fields(Explore)]
-    refuse_unknown(words, known, "deepcluster explore --help", {})
-    asked = flags.parsed(Explore, words, "explore")
+    asked = flags.read(Explore, words, "explore")
     if not 1 <= asked.port <= 65_535:
         raise UsageError(f"--port {asked.port}: ports are from 1 to 65535")
     folder = finished_run(asked.run)

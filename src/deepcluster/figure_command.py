@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from deepcluster import flags
 from deepcluster.evaluation.subject import trained_run
-from deepcluster.flags import Count, refuse_unknown, shown_as
+from deepcluster.flags import Count, shown_as
 from deepcluster.images.source import quick_check
 from deepcluster.intake import Intake
-from deepcluster.presets import PRESETS, automatic
-from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.runtime.world import World, joined
+from deepcluster.runtime.world import World
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies import (
@@ -36,10 +30,10 @@ from deepcluster.studies import (
     vgg,
 )
 from deepcluster.studies.catalogue import FIGURES
-from deepcluster.studies.outcome import refuse_foreign
+from deepcluster.studies.claim import claimed
 from deepcluster.studies.paper_figure import Choices, Exhibit, PaperFigure, write_figure
 from deepcluster.studies.smoke import smoke_terms
-from deepcluster.studies.terms import Data, Terms, changed
+from deepcluster.studies.terms import Data, Terms, changed, recipe_for, refuse_preset
 from deepcluster.studies.workshop import slug
 from deepcluster.viewed_run import ViewedRun
 
@@ -120,11 +114,7 @@ def reproduce_figure(words: list[str]) -> int:
     """Carry out `deepcluster reproduce FIGURE ...`; gives the exit code."""
     name, rest = words[0], words[1:]
     figure = BY_NAME[name]
-    if {"-h", "--help"} & {*rest}:
-        tyro.cli(ReproduceFigure, args=["--help"], prog=f"deepcluster reproduce {name}")
-    known = ["--" + entry.name.replace("_", "-") for entry in fields(ReproduceFigure)]
-    refuse_unknown(rest, known, f"deepcluster reproduce {name} --help", {})
-    asked = flags.parsed(ReproduceFigure, rest, f"reproduce {name}")
+    asked = flags.read(ReproduceFigure, rest, f"reproduce {name}")
     _refuse_contradictions(asked, figure)
     given = [trained_run(run) for run in asked.run]
     # Before hours of training: what the figure cannot do without.
@@ -134,16 +124,7 @@ def reproduce_figure(words: list[str]) -> int:
     if asked.images is not None:
         quick_check(asked.images)
     out = asked.out or Path("reproductions") / _default_name(name, asked, given)
-    with (
-        interruption.noticed(),
-        joined(asked.device) as world,
-        Display(speaks=world.leads).shown() as display,
-        ExitStack() as held,
-    ):
-        refuse_foreign(out, name)
-        if world.leads:
-            held.enter_context(RunFolder(out).locked())
-            RunFolder(out).write("study.json", json.dumps({"study": name}) + "\n")
+    with claimed(out, name, asked.device) as (world, display):
         world.wait()
         if given:
             shown = [(folder.path.name, folder) for folder in given]
@@ -196,10 +177,7 @@ def _terms(
         place = asked.data / "train" if (asked.data / "train").is_dir() else asked.data
         quick_check(place)
         images = Intake(place).most
-        if asked.preset is not None:
-            recipe = PRESETS[asked.preset.replace("_", "-")]()
-        else:
-            recipe, _ = automatic(images, gpu, timed=asked.minutes is not None)
+        recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)
         data = Data(asked.data.resolve().name, place, place)
         terms = Terms((data,), images, recipe, out / "lists", (asked.seed,))
     recipe = changed(
@@ -226,9 +204,9 @@ def _default_name(name: str, asked: ReproduceFigure, given: Sequence[RunFolder])
 def _refuse_contradictions(asked: ReproduceFigure, figure: PaperFigure) -> None:
     ways = [flag for flag, given in _ways(asked).items() if given]
     if len(ways) != 1:
-        problem = f"{' and '.join(ways)} do not go together" if ways else "of which network?"
+        problem = f"{' and '.join(ways)} do not go together:" if ways else "of which network?"
         raise UsageError(
-            f"{problem}: deepcluster reproduce {figure.name} --run RUN shows one that there is, "
+            f"{problem} deepcluster reproduce {figure.name} --run RUN shows one that there is, "
             "--data DIR trains one on these images, --smoke a tiny one on its own"
         )
     if len(asked.run) > figure.networks:
@@ -239,8 +217,7 @@ def _refuse_contradictions(asked: ReproduceFigure, figure: PaperFigure) -> None:
             if getattr(asked, flag) is not None:
                 shown = "--" + flag.replace("_", "-")
                 raise UsageError(f"{shown} is for training on --data; nothing else is trained so")
-    if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
-        raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
+    refuse_preset(asked.preset)
     for flag in ("count", "steps", "epochs", "workers"):
         value = getattr(asked, flag)
         if value is not None and value < 1:

@@ -6,9 +6,10 @@ import contextlib
 import io
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import tyro
 
@@ -35,6 +36,15 @@ def parsed(kind: type[Command], words: list[str], verb: str, **options: Any) -> 
             return tyro.cli(kind, args=words, prog=f"deepcluster {verb}", **options)
     except SystemExit:
         raise UsageError(_one_sentence(complaint.getvalue(), verb)) from None
+
+
+def read(kind: type[Command], words: list[str], verb: str) -> Command:
+    """The command that the words ask for: its help, or a sentence on a flag that it lacks."""
+    if {"-h", "--help"} & {*words}:
+        tyro.cli(kind, args=["--help"], prog=f"deepcluster {verb}")
+    known = ["--" + entry.name.replace("_", "-") for entry in fields(cast(Any, kind))]
+    refuse_unknown(words, known, f"deepcluster {verb} --help", {})
+    return parsed(kind, words, verb)
 
 
 def refuse_unknown(
@@ -69,7 +79,7 @@ def _one_sentence(complaint: str, verb: str) -> str:
             return line.removeprefix("Error parsing ") + f"; see deepcluster {verb} --help"
         if line.startswith("Unrecognized options: "):
             extra = line.removeprefix("Unrecognized options: ")
-            if verb.startswith("evaluate"):
+            if verb not in ("train", "check", "pack", "embed", "predict"):
                 return f"{extra}: not understood; see deepcluster {verb} --help"
             return f"{extra}: not understood; give one IMAGES (a pattern of shards needs quotes)"
     if any(line.startswith("RUN") for line in lines):

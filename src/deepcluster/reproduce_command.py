@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import torch
-import tyro
 
 from deepcluster import flags
 from deepcluster.evaluation.bench import Bench
@@ -22,14 +19,9 @@ from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval, whitening_source
 from deepcluster.evaluation.voc import find_devkit
-from deepcluster.flags import Count, refuse_unknown, shown_as
+from deepcluster.flags import Count, shown_as
 from deepcluster.intake import Intake
-from deepcluster.presets import PRESETS, automatic
-from deepcluster.runtime import interruption
-from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.runtime.world import joined
 from deepcluster.settings import Run
 from deepcluster.studies import (
     classif,
@@ -51,11 +43,12 @@ from deepcluster.studies import (
     variants,
 )
 from deepcluster.studies.catalogue import STUDIES
-from deepcluster.studies.outcome import refuse_foreign, show, write
+from deepcluster.studies.claim import claimed
+from deepcluster.studies.outcome import show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
 from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
-from deepcluster.studies.terms import Data, Grid, Terms, changed
+from deepcluster.studies.terms import Data, Grid, Terms, changed, recipe_for, refuse_preset
 from deepcluster.studies.workshop import Workshop
 
 Folder = Annotated[Path | None, shown_as("DIR")]
@@ -180,26 +173,13 @@ def reproduce(words: list[str]) -> int:
     """Carry out `deepcluster reproduce NAME ...`; gives the exit code."""
     name, rest = words[0], words[1:]
     study = BY_NAME[name]
-    if {"-h", "--help"} & {*rest}:
-        tyro.cli(Reproduce, args=["--help"], prog=f"deepcluster reproduce {name}")
-    known = ["--" + entry.name.replace("_", "-") for entry in fields(Reproduce)]
-    refuse_unknown(rest, known, f"deepcluster reproduce {name} --help", {})
-    asked = flags.parsed(Reproduce, rest, f"reproduce {name}")
+    asked = flags.read(Reproduce, rest, f"reproduce {name}")
     _refuse_contradictions(asked, study)
     out = asked.out or Path("reproductions") / (name + ("-smoke" if asked.smoke else ""))
     command = shlex.join(["deepcluster", "reproduce", *words])
-    with (
-        interruption.noticed(),
-        joined(asked.device) as world,
-        Display(speaks=world.leads).shown() as display,
-        ExitStack() as held,
-    ):
-        refuse_foreign(out, name)
+    with claimed(out, name, asked.device) as (world, display):
         gpu = world.device.type == "cuda"
         bench = Bench(world, _workers(asked), torch.bfloat16 if gpu else None, display)
-        if world.leads:
-            held.enter_context(RunFolder(out).locked())
-            RunFolder(out).write("study.json", json.dumps({"study": name}) + "\n")
         terms = _terms(asked, study, out, gpu, leads=world.leads)
         study.refuse(terms)
         rows = _chosen(study.rows(terms), asked)
@@ -233,10 +213,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         if data[0].name == data[1].name:
             data[1] = replace(data[1], name=f"{data[1].name}-second")
     images = Intake(first.train).most
-    if asked.preset is not None:
-        recipe = PRESETS[asked.preset.replace("_", "-")]()
-    else:
-        recipe, _ = automatic(images, gpu, timed=asked.minutes is not None)
+    recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)
     grid = Grid(asked.supervised_steps, asked.supervised_decays, asked.supervised_epochs)
     if not asked.tune:
         grid = Grid(_middle(grid.steps), _middle(grid.decays), _middle(grid.epochs))
@@ -337,8 +314,7 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
     for place in asked.networks_of:
         if not (place / "study.json").is_file():
             raise UsageError(f"--networks-of {place}: no study was carried out there")
-    if asked.preset is not None and asked.preset.replace("_", "-") not in PRESETS:
-        raise UsageError(f"no such preset {asked.preset!r}; there are {', '.join(PRESETS)}")
+    refuse_preset(asked.preset)
     if len({*asked.seeds}) < len(asked.seeds):
         raise UsageError("--seeds: the same seed twice is the same run")
     for flag, values in (

@@ -44,7 +44,7 @@ def runs_verb(words: list[str]) -> int:
     """Carry out `deepcluster runs`; gives the exit code."""
     if {"-h", "--help"} & {*words}:
         tyro.cli(Runs, args=["--help"], prog="deepcluster runs")
-    refuse_unknown(words, ["--folder"], "deepcluster runs --help", {})
+    refuse_unknown(words, [], "deepcluster runs --help", {})
     asked = flags.parsed(Runs, words, "runs")
     if not asked.folder.is_dir():
         raise UsageError(f"{asked.folder}: no such folder; train makes runs/")

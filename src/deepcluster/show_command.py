@@ -26,8 +26,9 @@ from deepcluster.viewed_run import ViewedRun, purity_of
 from deepcluster.visuals import feature_map, plots, tables
 from deepcluster.visuals.cluster_sheet import sheet_of
 from deepcluster.visuals.filters import first_kernels, grid
+from deepcluster.visuals.panels import Block, in_rows, laid_out, square, strip
 from deepcluster.visuals.tables import csv_of
-from deepcluster.visuals.thumbnails import centred_square, png_of, sheet
+from deepcluster.visuals.thumbnails import SIDE, centred_square, png_of
 
 _MAPPED = 3_000  # images on a map
 
@@ -192,13 +193,21 @@ def _clusters(easel: Easel) -> None:
     largest = np.argsort(-counts, kind="stable")[: easel.asked.count or 20].tolist()
     randomness = np.random.default_rng(easel.asked.seed)
     sheets = [sheet_of(group, labels, distances, 4, randomness) for group in groups or largest]
-    album = easel.run.album
     pictures = [
-        [album.picture(n) for n in (*one.central, *one.random, *one.marginal)] for one in sheets
+        [
+            Block(title, [_strip(easel, some)] if some else [])
+            for title, some in (
+                (f"group {one.group}, {one.size:,} images", one.central),
+                ("", one.random),
+                ("", one.marginal),
+            )
+        ]
+        for one in sheets
     ]
-    easel.write("clusters.png", sheet(pictures))
+    easel.write("clusters.png", laid_out(pictures, ["most central", "at random", "most marginal"]))
+    names = easel.run.album.names
     rows = [
-        (one.group, one.size, kind, number, album.names[number])
+        (one.group, one.size, kind, number, names[number])
         for one in sheets
         for kind in ("central", "random", "marginal")
         for number in getattr(one, kind)
@@ -208,28 +217,17 @@ def _clusters(easel: Easel) -> None:
 
 def _neighbours(easel: Easel) -> None:
     found = easel.run.retrieved(easel.asked.count or 8, easel.asked.seed)
-    album = easel.run.album
-    pictures = [
-        [album.picture(number) for number in (query, *one, *other)]
-        for query, one, other in zip(found.queries, found.untrained, found.trained, strict=True)
-    ]
-    easel.run.display.say(
-        f"each row: a query, its 3 nearest of {found.among:,} images untrained, its 3 nearest "
-        "trained"
-    )
-    easel.write("neighbours.png", sheet(pictures))
-    easel.write_table("neighbours.csv", *tables.neighbours(found, album.names))
+    easel.write("neighbours.png", easel.run.page_of(found, "untrained", "trained"))
+    easel.write_table("neighbours.csv", *tables.neighbours(found, easel.run.album.names))
 
 
 def _top(easel: Easel) -> None:
     layer = easel.run.layer(easel.asked.layer)
     top = easel.run.top(layer, easel.asked.filters)
     shown = list(easel.asked.filters) or top.most_telling(easel.asked.count or 24)
-    album = easel.run.album
-    rows = [[album.picture(number) for number in top.images[f].tolist()] for f in shown]
-    easel.write(f"top-{layer}.png", sheet(rows))
-    easel.run.display.say(f"rows are filters {', '.join(map(str, shown))}")
-    easel.write_table(f"top-{layer}.csv", *tables.top({layer: top}, album.names))
+    blocks = [Block(f"filter {f}", [_strip(easel, top.images[f].tolist())]) for f in shown]
+    easel.write(f"top-{layer}.png", laid_out(in_rows(blocks, 1)))
+    easel.write_table(f"top-{layer}.csv", *tables.top({layer: top}, easel.run.album.names))
 
 
 def _ascent(easel: Easel) -> None:
@@ -238,14 +236,21 @@ def _ascent(easel: Easel) -> None:
     filters = list(easel.asked.filters) or list(range(count))
     made = easel.run.ascended(layer, filters, easel.asked.steps, easel.asked.seed)
     across = 8
-    rows = [made.pictures[start : start + across] for start in range(0, len(filters), across)]
-    side = max(96, easel.run.shape.input_size)
-    easel.write(f"ascent-{layer}.png", sheet(rows, side=side))
+    side = max(SIDE, easel.run.shape.input_size)
+    blocks = [
+        Block(f"filter {number}", [square(picture, side)])
+        for number, picture in zip(filters, made.pictures, strict=True)
+    ]
+    easel.write(f"ascent-{layer}.png", laid_out(in_rows(blocks, across)))
     table = [
         (number, place // across + 1, place % across + 1, f"{objective:.6g}")
         for place, (number, objective) in enumerate(zip(filters, made.objectives, strict=True))
     ]
     easel.write_table(f"ascent-{layer}.csv", ["filter", "row", "column", "objective"], table)
+
+
+def _strip(easel: Easel, numbers: Sequence[int]) -> Image.Image:
+    return strip([easel.run.picture(number) for number in numbers])
 
 
 def _purity(easel: Easel) -> None:
@@ -272,9 +277,9 @@ def _map(easel: Easel) -> None:
     cells = feature_map.cells_of(places)
     album = easel.run.album
     with display.phase("thumbnails", len(ids), {}, "draw") as phase:
-        pictures: list[Image.Image | None] = []
-        for picture in in_order(album.picture, ids.tolist(), easel.run.workers):
-            pictures.append(picture and centred_square(picture, feature_map.SIDE))
+        pictures: list[Image.Image] = []
+        for picture in in_order(easel.run.picture, ids.tolist(), easel.run.workers):
+            pictures.append(centred_square(picture, feature_map.SIDE))
             phase.advance()
             interruption.raise_if_asked()
     easel.write("map.png", feature_map.drawn(pictures, cells, labels[ids]))

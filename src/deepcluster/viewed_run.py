@@ -28,10 +28,12 @@ from deepcluster.runtime.seeds import generator
 from deepcluster.visuals.gradient_ascent import GradientAscent, filter_count, likelihoods_of, shown
 from deepcluster.visuals.neighbours import Retrieved, nearest_images
 from deepcluster.visuals.ontology import Ontology
+from deepcluster.visuals.panels import Block, laid_out, named_tile, strip
 from deepcluster.visuals.purity import Panel, Pure, panels_of
 from deepcluster.visuals.top_images import TopImages, top_images
 
 _BATCH = 128
+_LARGER = 112  # pixels: there are few of them
 _LOOKED_AT = 5_000  # images among which neighbours are sought
 
 
@@ -91,6 +93,10 @@ class ViewedRun:
         if not len(album):
             raise UsageError(f"{self.elsewhere}: no usable image is there")
         return album
+
+    def picture(self, number: int) -> Image.Image:
+        """An image of the album; a grey tile with its name where the file is gone."""
+        return self.album.picture(number) or named_tile(self.album.names[number])
 
     @property
     def workers(self) -> int:
@@ -196,6 +202,20 @@ class ViewedRun:
             nearest = nearest_images(rows, queries).tolist()
             found.append([[ids[place] for place in some] for some in nearest])
         return Retrieved([ids[query] for query in queries], found[0], found[1], len(ids))
+
+    def page_of(self, found: Retrieved, before: str, after: str) -> Image.Image:
+        """Row by row: a query, its nearest untrained, its nearest trained, under these titles."""
+
+        def shown(numbers: list[int]) -> Block:
+            return Block("", [strip([self.picture(number) for number in numbers], _LARGER)])
+
+        lines = [
+            [shown([query]), shown(untrained), shown(trained)]
+            for query, untrained, trained in zip(
+                found.queries, found.untrained, found.trained, strict=True
+            )
+        ]
+        return laid_out(lines, ["query", before, after])
 
     def _refuse_filters(self, layer: str, wanted: Sequence[int]) -> None:
         last = self.filters(layer) - 1 if wanted else 0

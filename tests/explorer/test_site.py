@@ -255,6 +255,19 @@ def test_names_of_files_stay_names(site: TestClient, images: Path, run: Path):
     assert sum("<script>" in (name or "") for name in names) == 1
 
 
+def test_names_are_searched_among_all_images(site: TestClient, run: Path, monkeypatch):
+    monkeypatch.setattr("deepcluster.explorer.site._MATCHES", 5)
+    table = child.table(run / "clusters.parquet")
+    for part in ("PNG", "<sCript>", "e", "[", "no such name"):
+        found = [n for n, path in enumerate(table["path"]) if part.lower() in path.lower()]
+        told = site.get("api/names", params={"part": part}).json()
+        assert told["count"] == len(found)
+        assert told["groups"] == sorted({table["cluster"][n] for n in found})
+        assert told["lines"] == [[table["path"][n], table["cluster"][n]] for n in found[:5]]
+    for part in ("", "x" * 201):
+        assert site.get("api/names", params={"part": part}).status_code == 400
+
+
 def test_a_group_says_its_images_in_parts(site: TestClient, run: Path, monkeypatch):
     monkeypatch.setattr("deepcluster.explorer.site.PAGE", 4)
     monkeypatch.setattr("deepcluster.explorer.exploration.PAGE", 4)

@@ -56,10 +56,14 @@ def test_sorting_search_and_slider(
     until(lambda: page.inner_text("#found") == "")
     assert len(numbers()) == 12
 
-    assert page.inner_text("#epoch-number") == "4"
+    assert page.inner_text("#epoch-number") == "end"
     bars = "spans => spans.map(span => span.style.height)"
     last = page.eval_on_selector_all("#whole span", bars)
+    assert {*last} == {"100%"}
     page.focus("#epoch")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#epoch-number") == "4"
+    assert page.get_attribute("#epoch", "aria-valuetext") == "epoch 4"
     page.keyboard.press("Home")
     assert page.inner_text("#epoch-number") == "1"
     assert page.eval_on_selector_all("#whole span", bars) != last

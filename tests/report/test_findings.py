@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
-from deepcluster.report.changes import _compared, _togetherness
+from deepcluster.report.changes import _compared, _togetherness, followed
 from deepcluster.report.groups import described
 from deepcluster.report.run_record import RunRecord
 from deepcluster.report.selection import select, spread
-from deepcluster.report.verdict import comparisons, health, ways_on
+from deepcluster.report.verdict import clear_groups, comparisons, health, ways_on
 from deepcluster.runtime.run_folder import RunFolder
 
 
@@ -88,6 +89,34 @@ def test_stayed_split_and_merged():
     assert step["splits"] == [[[10, 11, 12, 13], [15, 16, 17, 18]]]
     assert step["mergers"] == [[[20, 21, 22, 23], [25, 26, 27, 28]]]
     assert _togetherness(before, now, np.array([6, 7, 8])) == [0.5, 1.0, 1.0]
+
+
+def test_the_history_ends_with_the_groups_as_they_are(generated: Callable[..., RunFolder]):
+    folder = generated(60, 3)
+    record = RunRecord.read(folder)
+    told = followed(record, np.arange(60), np.arange(3))
+    assert [step["epoch"] for step in told.steps] == [1, 2, 3, "end"]
+    assert told.steps[-1]["whole"] == [1.0, 1.0, 1.0]
+    assert told.steps[-1]["groups"] == 3
+    assert (told.shown, told.epochs) == (3, 3)
+    unfinished = followed(replace(record, closing=None), np.arange(60), np.arange(3))
+    assert [step["epoch"] for step in unfinished.steps] == [1, 2, 3]
+
+
+def test_groups_are_told_by_the_folders_that_fill_them(generated: Callable[..., RunFolder]):
+    record = RunRecord.read(generated(40, 2))
+    assert clear_groups(record, described(record, select(record.labels, record.distances))) == ""
+    labels = np.repeat([0, 1], [10, 30])
+    classes = np.where(np.arange(40) < 16, 0, 1)  # group 0: all cats; group 1: 6 cats, 24 <dogs>
+    record = replace(record, labels=labels, classes=classes, folders=["cats", "<dogs>"])
+    first, second = described(record, select(labels, record.distances))
+    assert (first.number, first.folder, first.folder_share) == (1, "<dogs>", 0.8)
+    assert (second.folder, second.folder_share) == ("cats", 1.0)
+    assert clear_groups(record, [first, second]).startswith("In 2 of 2 groups")
+    mixed = replace(first, folder_share=0.7)
+    said = clear_groups(record, [mixed, second])
+    assert said.startswith("In 1 of 2 groups more than 70%")
+    assert "25% of the images lie in these" in said
 
 
 def test_the_light(generated: Callable[..., RunFolder]):

@@ -79,11 +79,10 @@ def test_every_picture_is_on_the_map_in_the_colour_of_its_group():
     count = 40
     cells = cells_of(randomness.normal(size=(count, 2)))
     shades = [(6 * number, 255 - 6 * number, 77) for number in range(count)]
-    pictures: list[Image.Image | None] = [Image.new("RGB", (50, 70), shade) for shade in shades]
-    pictures[5] = None
+    pictures = [Image.new("RGB", (50, 70), shade) for shade in shades]
     page = np.asarray(drawn(pictures, cells, np.arange(count)))
     for number, shade in enumerate(shades):
-        shown = (page == (shade if number != 5 else (200, 200, 200))).all(axis=2)
+        shown = (page == shade).all(axis=2)
         assert shown.sum() == SIDE * SIDE  # whole: nothing lies over it
         rows, columns = np.nonzero(shown)
         frame = page[rows.min() - 1, columns.min() - 1]

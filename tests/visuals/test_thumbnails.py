@@ -18,7 +18,7 @@ from deepcluster.images.packing import pack
 from deepcluster.images.source import source_of
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.visuals.thumbnails import centred_square, sheet, write_thumbnails
+from deepcluster.visuals.thumbnails import centred_square, write_thumbnails
 
 
 @pytest.fixture
@@ -91,11 +91,3 @@ def test_squares_are_cut_before_they_are_resized():
     pixels = np.zeros((100, 300, 3), np.uint8)
     pixels[:, 100:200] = 255
     assert np.asarray(centred_square(Image.fromarray(pixels), 50)).min() == 255
-
-
-def test_a_sheet_has_a_place_for_every_picture():
-    made = np.asarray(sheet([[Image.new("RGB", (10, 10), "red"), None], [None]], side=10, gap=2))
-    assert made.shape == (26, 26, 3)
-    assert made[5, 5].tolist() == [255, 0, 0]
-    assert made[5, 17].tolist() == [200, 200, 200]
-    assert made[17, 17].tolist() == [255, 255, 255]

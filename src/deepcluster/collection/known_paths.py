@@ -6,9 +6,9 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from deepcluster.collection.table import as_written
 from deepcluster.images.folder import decoded, encoded
 from deepcluster.images.list_file import SUFFIXES
+from deepcluster.runtime.spreadsheet import as_it_was
 
 
 class KnownPaths:
@@ -29,7 +29,7 @@ class KnownPaths:
 
     def number(self, given: str) -> int | None:
         """The image that is meant; None where it is none of the run."""
-        for path in dict.fromkeys((given, as_written(given))):
+        for path in dict.fromkeys((given, as_it_was(given))):
             for name in (path, encoded(path)):
                 if name in self._numbers:
                     return self._numbers[name]

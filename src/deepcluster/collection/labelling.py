@@ -17,6 +17,7 @@ from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.images.folder import encoded
 from deepcluster.images.list_file import COLUMNS
 from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.spreadsheet import as_it_was
 
 NEIGHBOURS = 5
 _FOLDS = 5
@@ -63,7 +64,7 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     labels: dict[int, str] = {}
     unknown: list[str] = []
     for row in rows:
-        given, label = (row[where] or "").strip(), (row["label"] or "").strip()
+        given, label = (row[where] or "").strip(), as_it_was((row["label"] or "").strip())
         if not given or not label:
             continue
         number = known.number(given)

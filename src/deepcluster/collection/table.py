@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.progress_lines import on_disk, whole_lines
 from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
+from deepcluster.runtime.spreadsheet import harmless
 
 _SECONDS = 2.0  # between two lines of progress, which wait for the disk
 _ROWS = 4096  # held at once when the table is put together
-_FORMULA = ("=", "+", "-", "@")  # what a formula begins with
 
 Row = dict[str, Any]
 
@@ -235,19 +235,6 @@ def write_csv(place: Path, names: list[str], rows: Iterable[Iterable[object]]) -
     RunFolder(place.parent).write(place.name, lambda path: _write_csv(path, names, rows))
 
 
-def harmless(cell: object) -> object:
-    """Text that a spreadsheet would take for a formula, marked as text; all else as it is."""
-    if isinstance(cell, str) and cell.lstrip().startswith(_FORMULA):
-        return f"'{cell}"
-    return cell
-
-
-def as_written(text: str) -> str:
-    """What a cell held before it was marked as text."""
-    unmarked = text.removeprefix("'")
-    return unmarked if harmless(unmarked) == text else text
-
-
 def _beside(out: Path, what: str) -> Path:
     return out.with_name(f"{out.stem}.{what}.csv")
 
@@ -256,4 +243,4 @@ def _write_csv(path: Path, names: list[str], rows: Iterable[Iterable[object]]) -
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(names)
-        writer.writerows([harmless(cell) for cell in row] for row in rows)
+        writer.writerows(map(harmless, rows))

@@ -49,7 +49,12 @@ def trained_run(name: str) -> RunFolder:
     if found is None:
         raise UsageError(_no_run(name, places))
     folder = RunFolder(found)
-    if not folder.finished or not (found / "model.safetensors").is_file():
+    if folder.finished and not (found / "model.safetensors").is_file():
+        raise ResumeError(
+            f"{found} lacks model.safetensors, the network that it has learned: copy it back, or "
+            "train anew with --fresh"
+        )
+    if not folder.finished:
         done = len(folder.journal())
         raise ResumeError(
             f"{found} has not been trained to its end ({done} epochs done, no closing pass): the "

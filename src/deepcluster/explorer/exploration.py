@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from jinja2 import PackageLoader
 from numpy.typing import NDArray
 
@@ -25,6 +27,7 @@ from deepcluster.report.run_record import RunRecord
 from deepcluster.report.selection import Selection, select
 from deepcluster.runtime.errors import ResumeError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.spreadsheet import harmless
 
 LONGEST_NAME = 80
 MOST_MOVED = 20_000
@@ -191,6 +194,15 @@ class Exploration:
         self._lock = threading.Lock()
         self.view = View(self._features, self._base, Edits.read(folder))
 
+    def named(self, part: str) -> NDArray[np.int64]:
+        """The images with these letters in their names, be they large or small."""
+        found = pc.match_substring(self._names, part, ignore_case=True)
+        return np.flatnonzero(found.to_numpy(zero_copy_only=False))
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return pa.array(self._base.names, pa.large_string())
+
     def name(self, group: int, name: str) -> None:
         """Call a group something; by nothing its name is taken from it."""
         words = " ".join(name.split())
@@ -266,11 +278,5 @@ def last_edit(edits: Edits) -> str:
 
 def _csv(rows: Iterable[Iterable[object]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text).writerows([_harmless(cell) for cell in row] for row in rows)
+    csv.writer(text).writerows(map(harmless, rows))
     return text.getvalue().encode(errors="backslashreplace")
-
-
-def _harmless(cell: object) -> object:
-    """Text that a spreadsheet would take for a formula, marked as text."""
-    risky = isinstance(cell, str) and cell.lstrip().startswith(("=", "+", "-", "@"))
-    return f"'{cell}" if risky else cell

@@ -26,6 +26,8 @@ from deepcluster.runtime.errors import DataError, DeepClusterError, UsageError
 
 LARGEST_UPLOAD = 20 * 2**20
 _LARGEST_WORDS = 2**20  # bytes of JSON
+_LONGEST_PART = 200
+_MATCHES = 100  # names that are listed, as many as on a page from disk
 _PATIENCE = 30  # seconds for a body to arrive
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _OWN_FILES = ("explore.js", "explore.css", "icon.svg")
@@ -119,6 +121,16 @@ class Site:
         distance = float(view.record.distances[image])
         about = {"distance": round(distance, 4) if np.isfinite(distance) else None}
         return JSONResponse(view.image(image) | about | {"neighbours": view.told(near)})
+
+    async def names(self, request: Request) -> Response:
+        """The images whose file names have some letters in them, and their groups."""
+        view, part = self.view, request.query_params.get("part", "")
+        if not 0 < len(part) <= _LONGEST_PART:
+            raise UsageError(f"part must be some of a file's name, {_LONGEST_PART} letters at most")
+        found = await self._thread(self._searching, lambda: self.exploration.named(part))
+        lines = [(view.record.names[n], int(view.record.labels[n])) for n in found[:_MATCHES]]
+        groups = np.unique(view.record.labels[found])
+        return JSONResponse({"count": len(found), "groups": groups.tolist(), "lines": lines})
 
     async def search(self, request: Request) -> Response:
         """The group of a picture that is sent, and the images most like it."""
@@ -278,6 +290,7 @@ def site_of(
         Route("/api/groups", site.groups, methods=get),
         Route("/api/groups/{number:int}", site.members, methods=get),
         Route("/api/images/{number:int}", site.image, methods=get),
+        Route("/api/names", site.names, methods=get),
         Route("/api/tree", site.tree, methods=get),
         Route("/api/cut", site.cut, methods=get),
         Route("/api/search", site.search, methods=post),

@@ -23,7 +23,10 @@ class Changes:
     """What happened between the epochs that were recorded, or some of them."""
 
     steps: list[dict[str, Any]]
-    """For each epoch after the first: counts, examples, and how whole the final groups were."""
+    """How whole the final groups were at each epoch and at the end; after the first, also counts
+    and examples of what changed."""
+    shown: int
+    """How many epochs are among them."""
     epochs: int
     """How many were recorded."""
     rows: int
@@ -66,7 +69,11 @@ def followed(record: RunRecord, shown: NDArray[np.int64], final: NDArray[np.int6
             step |= _compared(before, now, rows, visible)
         steps.append(step)
         before = now
-    return Changes(steps, len(numbers), len(rows))
+    if record.finished and before is not None:
+        # The closing pass grouped once more, and people may have moved images since.
+        step = {"epoch": "end", "whole": _togetherness(ends, ends, final)}
+        steps.append(step | _compared(before, ends, rows, visible))
+    return Changes(steps, len(chosen), len(numbers), len(rows))
 
 
 def _table(

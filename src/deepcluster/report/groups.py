@@ -41,8 +41,10 @@ class Group:
     """Pairs whose features are almost equal."""
     outliers: list[int]
     """Images unusually far from the centre, the farthest first."""
-    folder_share: float | None
-    """Share of the images that come from the folder most of them come from."""
+    folder: str | None
+    """The folder that most of the images come from; None where there are not several."""
+    folder_share: float
+    """Share of the images that come from there."""
 
     @property
     def title(self) -> str:
@@ -69,6 +71,7 @@ def described(record: RunRecord, selection: Selection, before: Iterable[Group] =
     groups = []
     for number, start, end in zip(selection.groups, starts, ends, strict=True):
         members = order[start:end]
+        folder, folder_share = _main_folder(record, members)
         same = known.get(int(number))
         if same is not None and np.array_equal(same.members, members):
             groups.append(replace(same, name=record.group_names.get(int(number))))
@@ -82,7 +85,8 @@ def described(record: RunRecord, selection: Selection, before: Iterable[Group] =
                 members=members,
                 near_duplicates=[] if rows is None else _near_duplicates(rows, members, tiny),
                 outliers=_outliers(members, distances[members]),
-                folder_share=_folder_share(record.classes, members),
+                folder=folder,
+                folder_share=folder_share,
             )
         )
     return sorted(groups, key=lambda group: (-group.size, group.number))
@@ -166,7 +170,8 @@ def _outliers(members: NDArray[np.int64], distances: NDArray[np.float32]) -> lis
     return [int(number) for number in far[::-1][:12]]
 
 
-def _folder_share(classes: NDArray[np.int64] | None, members: NDArray[np.int64]) -> float | None:
-    if classes is None or not len(members):
-        return None
-    return float(np.bincount(classes[members]).max() / len(members))
+def _main_folder(record: RunRecord, members: NDArray[np.int64]) -> tuple[str | None, float]:
+    if record.classes is None or not len(members):
+        return None, 0.0
+    counts = np.bincount(record.classes[members])
+    return record.folders[counts.argmax()], float(counts.max() / len(members))

@@ -104,6 +104,7 @@ class Page:
             charts=curves.of_journal(record.journal),
             sizes=curves.of_sizes(sizes),
             groups=self.groups,
+            clear=verdict.clear_groups(record, self.groups),
             cards={group.number: _card(group, self.pictures) for group in self.groups},
             suggested=_suggested(record, self.groups, self.pictures),
             changes=self._changes,

@@ -33,6 +33,8 @@ class RunRecord:
     distances: NDArray[np.float32]
     """To the centre of its group; NaN where that is not known."""
     classes: NDArray[np.int64] | None
+    """The folder of each image, by its place in `folders`; None where there are not several."""
+    folders: list[str]
     left_out: list[tuple[str, str]]
     """Files that are not used, and why."""
     copies: list[list[int]]
@@ -110,6 +112,7 @@ class RunRecord:
         usable = index and index.filter(pc.is_valid(index["id"]))
         if usable is not None and usable.num_rows != len(names):
             usable = None
+        classes, folders = _classes(usable)
         return RunRecord(
             folder=folder,
             settings=settings,
@@ -119,7 +122,8 @@ class RunRecord:
             names=names,
             labels=labels,
             distances=distances,
-            classes=_classes(usable),
+            classes=classes,
+            folders=folders,
             left_out=_left_out(index),
             copies=_copies(usable),
             missing=missing,
@@ -175,11 +179,13 @@ def _left_out(index: pa.Table | None) -> list[tuple[str, str]]:
     return list(zip(rest["path"].to_pylist(), rest["reason"].to_pylist(), strict=True))
 
 
-def _classes(usable: pa.Table | None) -> NDArray[np.int64] | None:
+def _classes(usable: pa.Table | None) -> tuple[NDArray[np.int64] | None, list[str]]:
     if usable is None or usable["label"].null_count:
-        return None
-    numbers = np.unique(usable["label"].to_pylist(), return_inverse=True)[1].astype(np.int64)
-    return numbers if len(numbers) and numbers.max() > 0 else None
+        return None, []
+    folders, numbers = np.unique(usable["label"].to_pylist(), return_inverse=True)
+    if len(folders) < 2:
+        return None, []
+    return numbers.astype(np.int64), [str(folder) for folder in folders]
 
 
 def _copies(usable: pa.Table | None) -> list[list[int]]:

@@ -7,9 +7,12 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from deepcluster.report.groups import Group
 from deepcluster.report.run_record import RunRecord
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.health import WORDS, Level, health_of
+
+_CLEAR = 0.7  # share of a group's images from one folder, as in the paper's pure clusters
 
 _COMPARED = {
     "folders": "The nearest image lies in the same folder",
@@ -48,6 +51,12 @@ class Comparison:
         }[self.level]
 
     @property
+    def reason(self) -> str:
+        """Why it is said, in the words of one who has not seen the page yet."""
+        what = self.title[0].lower() + self.title[1:]
+        return f"{what} for {self.trained:.1%} of images, untrained for {self.untrained:.1%}."
+
+    @property
     def sentence(self) -> str:
         """Whether training has helped, by this figure."""
         if self.level == "good":
@@ -76,11 +85,11 @@ def comparisons(record: RunRecord) -> list[Comparison]:
     """The figures that `train` took of the untrained and the trained network."""
     found = []
     baseline = record.baseline or {}
-    images = baseline.get("images", 0)
     for entry in baseline.get("comparisons", []):
         try:
             untrained, trained = float(entry["untrained"]), float(entry["trained"])
             chance, title = float(entry.get("chance", 0.0)), _COMPARED[entry["name"]]
+            images = int(entry.get("images", baseline.get("images", 0)))
         except (KeyError, TypeError, ValueError):
             continue
         shares = untrained * (1 - untrained) + trained * (1 - trained)
@@ -89,6 +98,18 @@ def comparisons(record: RunRecord) -> list[Comparison]:
         level: Level = "good" if gain > noise else "watch" if gain > -noise else "bad"
         found.append(Comparison(title, untrained, trained, chance, images, level))
     return found
+
+
+def clear_groups(record: RunRecord, groups: list[Group]) -> str:
+    """How many groups are of one folder, in a sentence; empty where folders say nothing."""
+    if record.classes is None or not groups:
+        return ""
+    clear = [group for group in groups if group.folder_share > _CLEAR]
+    share = sum(group.size for group in clear) / sum(group.size for group in groups)
+    return (
+        f"In {len(clear):,} of {len(groups):,} groups more than {_CLEAR:.0%} of the images are "
+        f"from one folder; {share:.0%} of the images lie in these. The network never saw folders."
+    )
 
 
 def seconds_spent(record: RunRecord) -> float:

@@ -8,17 +8,16 @@ with it, is from the same picture, for the trained network beside the untrained 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-import tyro
 from safetensors.torch import load_file
 
 from deepcluster.clusters import normalized_mutual_information
 from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
 from deepcluster.features import Looking, extract
-from deepcluster.flags import parsed, refuse_unknown
+from deepcluster.flags import read
 from deepcluster.images.index import Index
 from deepcluster.images.loader import Images
 from deepcluster.images.pictures import overlapping, read_boxes, write_demo_images
@@ -52,11 +51,7 @@ class Demo:
 
 def demo(words: list[str]) -> int:
     """Carry out `deepcluster demo`; gives the exit code."""
-    if {"-h", "--help"} & {*words}:
-        tyro.cli(Demo, args=["--help"], prog="deepcluster demo")
-    known = ["--" + entry.name for entry in fields(Demo)]
-    refuse_unknown(words, known, "deepcluster demo --help", {})
-    asked = parsed(Demo, words, "demo")
+    asked = read(Demo, words, "demo")
     run = demo_run(asked.seed, asked.epochs)
     pictures = asked.out.with_name(asked.out.name + "-images")
     with interruption.noticed(), joined() as world, Display(speaks=world.leads).shown() as display:
@@ -126,10 +121,11 @@ def _compare(run: Run, folder: RunFolder, pictures: Path, world: World, display:
         ("groups agree with the pictures (NMI)", f"{before.nmi:.3f}", f"{after.nmi:.3f}"),
     ):
         display.say(f"{what:<62}{untrained:>11}{trained:>9}")
-    _put_on_the_page(folder, before.agreement, after.agreement)
+    _put_on_the_page(folder, before.agreement, after.agreement, len(images))
+    display.say(f"\nsee it: open {folder.path / 'report' / 'index.html'} in a browser")
 
 
-def _put_on_the_page(folder: RunFolder, untrained: float, trained: float) -> None:
+def _put_on_the_page(folder: RunFolder, untrained: float, trained: float, images: int) -> None:
     """Show the same figures on the page: crops that overlap are neighbours by nature."""
     try:
         known = json.loads((folder.path / "baseline.json").read_text())
@@ -137,7 +133,13 @@ def _put_on_the_page(folder: RunFolder, untrained: float, trained: float) -> Non
         return  # the run is older than pages are
     chance = next((e["chance"] for e in known["comparisons"] if e["name"] != "crops"), 0.0)
     known["comparisons"] = [
-        {"name": "pictures", "untrained": untrained, "trained": trained, "chance": chance},
+        {
+            "name": "pictures",
+            "untrained": untrained,
+            "trained": trained,
+            "chance": chance,
+            "images": images,
+        },
         *(entry for entry in known["comparisons"] if entry["name"] == "crops"),
     ]
     folder.write("baseline.json", json.dumps(known, indent=2) + "\n")

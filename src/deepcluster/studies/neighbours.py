@@ -8,9 +8,8 @@ from deepcluster.studies.paper_figure import Choices, Drawn, Exhibit, PaperFigur
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Terms
 from deepcluster.visuals import tables
-from deepcluster.visuals.panels import Block, laid_out, mosaic
 
-_QUERIES, _SIDE = 6, 112
+_QUERIES = 6
 
 
 def rows(terms: Terms) -> list[Row]:
@@ -22,20 +21,12 @@ def draw(exhibits: Sequence[Exhibit], choices: Choices) -> Drawn:
     """A query, its three nearest untrained, its three nearest trained; row by row."""
     title, run = exhibits[0]
     found = run.retrieved(choices.count or _QUERIES, choices.seed)
-
-    def shown(ids: list[int]) -> Block:
-        return Block("", [mosaic([run.album.picture(one) for one in ids], len(ids), _SIDE)])
-
-    lines = [
-        [shown([query]), shown(before), shown(after)]
-        for query, before, after in zip(found.queries, found.untrained, found.trained, strict=True)
-    ]
     caption = (
         f"Images drawn at random and their 3 nearest of {found.among:,} in the feature space: by "
         f"the network before training, and by the same network trained ({run.folder.path.name})."
     )
     data = {"neighbours.csv": tables.csv_of(*tables.neighbours(found, run.album.names))}
-    return Drawn(laid_out(lines, ["Query", "Random", title]), data, caption)
+    return Drawn(run.page_of(found, "random", title), data, caption)
 
 
 FIGURE = PaperFigure(

@@ -9,7 +9,7 @@ from typing import Literal
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
-from deepcluster.presets import paper_alexnet
+from deepcluster.presets import PRESETS, automatic, paper_alexnet
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
@@ -143,6 +143,21 @@ class Terms:
 def _precision(run: Run) -> Literal["float32", "tf32", "bfloat16"]:
     """The arithmetic of the recipe's k-means."""
     return run.clustering.precision if isinstance(run.clustering, KMeans) else "float32"
+
+
+def recipe_for(preset: str | None, images: int, gpu: bool, *, timed: bool) -> Run:
+    """The recipe of this name; without one, what so many images and the device ask for."""
+    return automatic(images, gpu, timed)[0] if preset is None else PRESETS[_spelled(preset)]()
+
+
+def refuse_preset(name: str | None) -> None:
+    """Raise where no recipe has this name."""
+    if name is not None and _spelled(name) not in PRESETS:
+        raise UsageError(f"no such preset {name!r}; there are {', '.join(PRESETS)}")
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def changed(

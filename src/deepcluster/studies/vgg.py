@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deepcluster.studies.filter_blocks import among, in_rows, pairs
+from deepcluster.studies.filter_blocks import LastFilters, among, pairs
 from deepcluster.studies.paper_figure import Choices, Drawn, Exhibit, PaperFigure
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Terms
 from deepcluster.visuals import tables
-from deepcluster.visuals.panels import laid_out
+from deepcluster.visuals.panels import in_rows, laid_out
+from deepcluster.visuals.top_images import TopImages
 
 _FILTERS, _ACROSS = 12, 3
 
@@ -24,18 +25,16 @@ def rows(terms: Terms) -> list[Row]:
 def draw(exhibits: Sequence[Exhibit], choices: Choices) -> Drawn:
     """Three pairs in a row: the image that a filter wants to see, and the nine it likes best."""
     run = exhibits[0].run
-    layer = run.layer(None)
-    top = run.top(layer, choices.filters)
-    filters = list(choices.filters) or top.most_telling(choices.count or _FILTERS)
-    blocks, objectives = pairs(run, layer, top, filters, choices.steps, choices.seed)
+    last = LastFilters.of(run, choices, TopImages.most_telling, _FILTERS)
+    blocks, objectives = pairs(run, *last, choices.steps, choices.seed)
     caption = (
         f"Filter visualization and, to its right, the 9 most activated of {among(run)} for filters "
-        f"of {layer} of {run.folder.path.name} ({run.shape.arch}). The paper's second figure, of "
-        "filters that seem to like people, was chosen by hand: --filters chooses."
+        f"of {last.layer} of {run.folder.path.name} ({run.shape.arch}). The paper's second "
+        "figure, of filters that seem to like people, was chosen by hand: --filters chooses."
     )
-    reached = [(f, f"{value:.6g}") for f, value in zip(filters, objectives, strict=True)]
+    reached = [(f, f"{value:.6g}") for f, value in zip(last.filters, objectives, strict=True)]
     data = {
-        "top.csv": tables.csv_of(*tables.top({layer: top}, run.album.names)),
+        **last.table(run),
         "ascent.csv": tables.csv_of(["filter", "objective"], reached),
     }
     return Drawn(laid_out(in_rows(blocks, _ACROSS)), data, caption)

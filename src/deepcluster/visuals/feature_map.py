@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import colorsys
 import importlib
-import importlib.util
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,15 @@ _GOLDEN = 0.618033988749895  # hues that far apart repeat last
 
 
 def method() -> str:
-    """What maps here: UMAP where it is installed, else t-SNE."""
-    return "UMAP" if importlib.util.find_spec("umap") is not None else "t-SNE"
+    """What maps here: UMAP where it is installed and can be loaded, else t-SNE."""
+    return "t-SNE" if _umap() is None else "UMAP"
+
+
+def _umap() -> Any:
+    try:
+        return importlib.import_module("umap")
+    except ImportError:
+        return None
 
 
 def mapped(rows: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
@@ -38,9 +45,10 @@ def mapped(rows: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
     before.
     """
     if method() == "UMAP":
-        umap = importlib.import_module("umap")
         neighbours = min(15, len(rows) - 1)
-        found = umap.UMAP(n_neighbors=neighbours, random_state=seed, n_jobs=1).fit_transform(rows)
+        found = (
+            _umap().UMAP(n_neighbors=neighbours, random_state=seed, n_jobs=1).fit_transform(rows)
+        )
     else:
         from sklearn.manifold import TSNE
 
@@ -79,7 +87,7 @@ def cells_of(places: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def drawn(
-    pictures: Sequence[Image.Image | None],
+    pictures: Sequence[Image.Image],
     cells: NDArray[np.int64],
     groups: NDArray[np.int64],
     side: int = SIDE,
@@ -92,9 +100,7 @@ def drawn(
         frame = Image.new("RGB", (side + 2 * _FRAME,) * 2, colour(int(group)))
         # Rows count from the top of the picture, places from its foot.
         corner = (1 + column * cell, 1 + (down - 1 - row) * cell)
-        small = Image.new("RGB", (side, side), (200, 200, 200))
-        if picture is not None:
-            small = centred_square(picture, side).resize((side, side)).convert("RGB")
+        small = centred_square(picture, side).resize((side, side)).convert("RGB")
         frame.paste(small, (_FRAME, _FRAME))
         whole.paste(frame, corner)
     return whole

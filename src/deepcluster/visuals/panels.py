@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from deepcluster.visuals.thumbnails import centred_square
+from deepcluster.visuals.thumbnails import SIDE, centred_square
 
 _MARGIN = 16
 _BETWEEN = 22  # blocks
@@ -55,25 +56,35 @@ def laid_out(rows: Sequence[Sequence[Block]], heads: Sequence[str] = ()) -> Imag
     return page
 
 
-def mosaic(
-    pictures: Sequence[Image.Image | None], across: int, side: int, gap: int = 2
-) -> Image.Image:
-    """Squares edge to edge, row by row; a grey one stands for a picture that is not there."""
+def in_rows(blocks: Sequence[Block], across: int) -> list[list[Block]]:
+    """So many side by side."""
+    return [list(blocks[start : start + across]) for start in range(0, len(blocks), across)]
+
+
+def mosaic(pictures: Sequence[Image.Image], across: int, side: int, gap: int = 2) -> Image.Image:
+    """Squares edge to edge, row by row."""
     down = -(-len(pictures) // across)
     whole = Image.new("RGB", (across * (side + gap) - gap, down * (side + gap) - gap), "white")
     for place, picture in enumerate(pictures):
         where = (place % across * (side + gap), place // across * (side + gap))
-        whole.paste(
-            _GREY if picture is None else square(picture, side), (*where, *_end(where, side))
-        )
+        whole.paste(square(picture, side), where)
     return whole
+
+
+def strip(pictures: Sequence[Image.Image], side: int = SIDE) -> Image.Image:
+    """Squares in one row."""
+    return mosaic(pictures, len(pictures), side)
+
+
+def named_tile(name: str) -> Image.Image:
+    """A grey square with the name, for an image that is no longer where it was."""
+    tile = Image.new("RGB", (SIDE, SIDE), _GREY)
+    text = "\n".join(textwrap.wrap(name[-84:], 14)[-7:])  # the end of a path tells more
+    ImageDraw.Draw(tile).text((5, 5), text, (50, 50, 50), ImageFont.load_default(11))
+    return tile
 
 
 def square(picture: Image.Image, side: int) -> Image.Image:
     """The middle of a picture at this size, enlarged smoothly where it is smaller."""
     cut = centred_square(picture.convert("RGB"), side)
     return cut if cut.width == side else cut.resize((side, side), Image.Resampling.BICUBIC)
-
-
-def _end(where: tuple[int, int], side: int) -> tuple[int, int]:
-    return where[0] + side, where[1] + side

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from deepcluster.visuals.purity import Panel
@@ -31,6 +32,7 @@ def curves(journal: Sequence[Mapping[str, Any]]) -> bytes:
         seconds.plot(epochs, spent, label=phase)
     for axes, title in ((loss, "loss"), (agreement, "NMI of the groups"), (seconds, "seconds")):
         axes.set(title=title, xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     agreement.set_ylim(0, 1)

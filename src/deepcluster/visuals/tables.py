@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.runtime.spreadsheet import harmless
 from deepcluster.visuals.neighbours import Retrieved
 from deepcluster.visuals.purity import Pure
 from deepcluster.visuals.top_images import TopImages
@@ -21,7 +22,7 @@ def csv_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows(map(harmless, rows))
     return text.getvalue().encode()
 
 

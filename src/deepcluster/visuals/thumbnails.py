@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-import numpy as np
 from PIL import Image
 
 from deepcluster.images.loader import Images
@@ -93,18 +92,3 @@ def centred_square(picture: Image.Image, side: int) -> Image.Image:
     if short <= side:
         return picture.crop(box)
     return picture.resize((side, side), Image.Resampling.BOX, box=box, reducing_gap=3.0)
-
-
-def sheet(
-    rows: Sequence[Sequence[Image.Image | None]], side: int = SIDE, gap: int = 4
-) -> Image.Image:
-    """Pictures in rows on white; a grey square stands for one that is not there."""
-    across = max((len(row) for row in rows), default=1)
-    size = (across * (side + gap) + gap, len(rows) * (side + gap) + gap)
-    whole = Image.new("RGB", size, "white")
-    grey = Image.fromarray(np.full((side, side), 200, np.uint8))
-    for down, row in enumerate(rows):
-        for place, picture in enumerate(row):
-            one = grey if picture is None else centred_square(picture, side).resize((side, side))
-            whole.paste(one, (gap + place * (side + gap), gap + down * (side + gap)))
-    return whole

@@ -258,6 +258,16 @@ for (const card of document.querySelectorAll("#cards .card")) {
   card.append(make("div", { class: "naming" }, input));
 }
 
+// ---- search by name: of all images, where a page from disk has some names only ---------------------
+
+const findNames = attempt(async (wanted) => {
+  const told = await get(`api/names?part=${encodeURIComponent(wanted)}`);
+  return { ...told, groups: new Set(told.groups) };
+});
+window.deepcluster = window.deepcluster || {};
+window.deepcluster.find = async (wanted) =>
+  (await findNames(wanted)) || { count: 0, groups: new Set(), lines: [] };
+
 // ---- search by image -------------------------------------------------------------------------------
 
 const LARGEST = 20 * 2 ** 20;

@@ -51,6 +51,22 @@ const askNames = () => {
 
 const MOST_MATCHES = 100;
 
+// The names that this page has. A site, which has them all, puts its own way in the place of this.
+const findHere = async (wanted) => {
+  const found = { count: 0, groups: new Set(), lines: [] };
+  for (const [group, , members] of await askNames()) {
+    for (const name of members) {
+      if (!name.toLowerCase().includes(wanted)) continue;
+      found.count += 1;
+      found.groups.add(group);
+      if (found.lines.length < MOST_MATCHES) found.lines.push([name, group]);
+    }
+  }
+  return found;
+};
+
+const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+
 const search = async (words) => {
   const wanted = words.trim().toLowerCase();
   const list = byId("matches");
@@ -60,28 +76,19 @@ const search = async (words) => {
     byId("found").textContent = "";
     return;
   }
-  const names = await askNames();
+  const { count, groups, lines } = await (data.find || findHere)(wanted);
   if (byId("search").value !== words) return; // somebody typed on
-  const matched = new Set();
-  const lines = [];
-  let found = 0;
-  for (const [group, , members] of names) {
-    for (const name of members) {
-      if (!name.toLowerCase().includes(wanted)) continue;
-      found += 1;
-      matched.add(String(group));
-      if (lines.length < MOST_MATCHES) {
-        const link = make("a", { href: `groups/${group}.html` }, `group ${group}`);
-        lines.push(make("li", {}, name, " · ", link));
-      }
-    }
-  }
-  for (const card of cards.children) card.hidden = !matched.has(card.dataset.number);
-  list.replaceChildren(...lines);
+  for (const card of cards.children) card.hidden = !groups.has(Number(card.dataset.number));
+  list.replaceChildren(
+    ...lines.map(([name, group]) => {
+      const where = group < 0 ? "no group" : make("a", { href: `groups/${group}.html` }, `group ${group}`);
+      return make("li", {}, name, " · ", where);
+    }),
+  );
   list.hidden = lines.length === 0;
-  const more = found > lines.length ? `, the first ${lines.length} listed` : "";
+  const more = count > lines.length ? `, the first ${lines.length} listed` : "";
   byId("found").textContent =
-    `${found.toLocaleString("en")} names in ${matched.size.toLocaleString("en")} groups${more}`;
+    `${plural(count, "name", "names")} in ${plural(groups.size, "group", "groups")}${more}`;
 };
 
 if (controls) {
@@ -112,15 +119,19 @@ const events = (title, sign, examples) =>
 
 const showEpoch = (place) => {
   const step = data.changes.steps[place];
+  const ended = step.epoch === "end";
   byId("epoch-number").textContent = step.epoch;
-  byId("epoch").setAttribute("aria-valuetext", `epoch ${step.epoch}`);
+  byId("epoch").setAttribute("aria-valuetext", ended ? "the end" : `epoch ${step.epoch}`);
   const mean = step.whole.reduce((sum, share) => sum + share, 0) / Math.max(1, step.whole.length);
-  const together = `Of today's groups, ${Math.round(100 * mean)}% was together on average.`;
+  const share = `${Math.round(100 * mean)}%`;
+  const together = ended
+    ? "This is how the groups are now."
+    : `Of each of today's groups, ${share} was together then, on average.`;
   byId("epoch-words").textContent =
     step.groups === undefined
       ? `The first grouping. ${together}`
-      : `${step.groups} groups. From the epoch before, ${step.stayed} stayed as they were and ` +
-        `${step.split} split; ${step.merged} new ones came together from several. ${together}`;
+      : `${step.groups} groups. Since the step before, ${step.stayed} stayed as they were, ` +
+        `${step.split} split, and ${step.merged} came together from several. ${together}`;
   [...byId("whole").children].forEach((bar, number) => {
     bar.style.height = `${100 * step.whole[number]}%`;
   });

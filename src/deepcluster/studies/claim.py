@@ -1,0 +1,37 @@
+"""The folder of a study while a command works in it: held by one command, and of one study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from deepcluster.runtime import interruption
+from deepcluster.runtime.display import Display
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World, joined
+from deepcluster.studies.outcome import refuse_foreign
+
+
+@contextmanager
+def claimed(out: Path, name: str, device: str) -> Iterator[tuple[World, Display]]:
+    """The processes at work, and whom they tell; Ctrl-C is noticed.
+
+    Args:
+        out: The folder, which the leading process holds.
+        name: The study's; a folder of another one is refused.
+        device: cpu, cuda, or auto.
+    """
+    with (
+        interruption.noticed(),
+        joined(device) as world,
+        Display(speaks=world.leads).shown() as display,
+        ExitStack() as held,
+    ):
+        refuse_foreign(out, name)
+        if world.leads:
+            folder = RunFolder(out)
+            held.enter_context(folder.locked())
+            folder.write("study.json", json.dumps({"study": name}) + "\n")
+        yield world, display
