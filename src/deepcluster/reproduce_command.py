@@ -50,6 +50,7 @@ from deepcluster.studies import (
     uncurated,
     variants,
 )
+from deepcluster.studies.adoption import ADOPT, BESIDE, adopted, main_of, with_adopted
 from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.outcome import refuse_foreign, show, write
 from deepcluster.studies.smoke import smoke_terms
@@ -120,6 +121,12 @@ class Reproduce:
 
     networks_of: tuple[Path, ...] = ()
     """Folders of other studies: what they trained in the same way is taken from there."""
+
+    adopt: tuple[str, ...] = ()
+    """Rows trained before, as ROW=RUN, several times for several seeds: judged, not trained."""
+
+    beside: tuple[str, ...] = ()
+    """More rows, by names of yours, of runs trained before, as NAME=RUN."""
 
     out: Folder = None
     """Where all of it is kept (reproductions/NAME if not given)."""
@@ -201,8 +208,8 @@ def reproduce(words: list[str]) -> int:
             held.enter_context(RunFolder(out).locked())
             RunFolder(out).write("study.json", json.dumps({"study": name}) + "\n")
         terms = _terms(asked, study, out, gpu, leads=world.leads)
+        terms, rows = _rows(asked, study, terms)
         study.refuse(terms)
-        rows = _chosen(study.rows(terms), asked)
         if world.leads:
             study.prepare(terms)
         world.wait()
@@ -295,6 +302,17 @@ def _changed(recipe: Run, asked: Reproduce) -> Run:
         minutes=asked.minutes,
         workers=asked.workers,
     )
+
+
+def _rows(asked: Reproduce, study: Study, terms: Terms) -> tuple[Terms, list[Row]]:
+    """The rows that are asked for, and the terms as they are with those that are adopted."""
+    taken, beside = adopted(ADOPT, asked.adopt), adopted(BESIDE, asked.beside)
+    main, own = main_of(study.rows(terms), terms, taken), terms.recipe
+    if main is not None:
+        recipe = replace(main.run, seed=own.seed, speed=own.speed, pixels=own.pixels)
+        seeds = asked.seeds or tuple(main.folders)
+        terms = replace(terms, recipe=_changed(recipe, asked), seeds=seeds)
+    return terms, _chosen(with_adopted(study.rows(terms), taken, beside), asked)
 
 
 def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:

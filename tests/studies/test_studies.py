@@ -18,7 +18,7 @@ from deepcluster.runtime.errors import DataError
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
 from deepcluster.studies.outcome import write
 from deepcluster.studies.paper import TABLE1
-from deepcluster.studies.study import Measured, Results, Row
+from deepcluster.studies.study import Figured, Line, Measured, Results, Row
 from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
@@ -124,9 +124,48 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
     rows = [row for row in table1.rows(terms) if row.name in names]
     results = Results(tuple(rows), tuple(measured(*pair) for pair in names.items()))
     shares = [s for s in table1.sections(results, terms) if s.title.startswith("share")]
-    assert [round(value) for value in shares[0].lines[0].ours] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
     for section in shares:
-        assert section.lines[0].ours == pytest.approx(section.lines[0].paper)
+        ours = [value.mean for value in section.lines[0].ours]  # type: ignore[union-attr]
+        assert ours == pytest.approx(section.lines[0].paper)
+    assert [round(value) for value in shares[0].lines[0].paper] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
+
+
+def test_shares_have_a_spread_and_the_ends_of_their_own_front(terms: Terms):
+    first = replace(terms, data=terms.data[:1])
+    reached = {
+        "random": (10.0, 14.0),
+        "supervised": (52.0,),
+        "DeepCluster": (32.0, 37.0),
+        "RGB": (30.0,),
+        "random-rgb": (20.0,),
+        "supervised-rgb": (20.005,),
+    }
+    rows = [row for row in table1.rows(first) if row.name in reached]
+    measured = [
+        Measured(
+            name,
+            seed,
+            {"first": {"result": {"layers": [{"layer": "conv1", "top1": value / 100}]}}},
+        )
+        for name, values in reached.items()
+        for seed, value in enumerate(values)
+    ]
+
+    def lines(rows: list[Row]) -> dict[str, Line]:
+        results = Results(tuple(rows), tuple(measured))
+        (share,) = (s for s in table1.sections(results, first) if s.title.startswith("share"))
+        return {line.name: line for line in share.lines}
+
+    both = lines(rows)
+    (ours,) = both["DeepCluster"].ours
+    assert isinstance(ours, Figured)
+    assert (ours.mean, ours.seeds) == (pytest.approx(56.25), 2)  # 50 and 62.5 of a gap of 40
+    assert ours.spread == pytest.approx(12.5 / 2**0.5)
+    assert both["RGB"].ours == [None]  # there is no gap to close
+    assert both["RGB"].note == "between random-rgb and supervised-rgb"
+    alone = lines([row for row in rows if row.name != "supervised-rgb"])
+    assert alone["RGB"].note == "between random and supervised"
+    assert alone["RGB"].ours[0].mean == pytest.approx(45)  # type: ignore[union-attr]
 
 
 PARTS = ("fc6-8", "all")

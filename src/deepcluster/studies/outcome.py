@@ -19,9 +19,8 @@ from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import flat
-from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study
+from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study, differing
 from deepcluster.studies.terms import Terms
-from deepcluster.studies.workshop import differing
 
 _UNKNOWN = "-"
 
@@ -50,7 +49,7 @@ def write(
     """table.md, data.json and figure.png."""
     folder = RunFolder(out)
     about = provenance(terms.seeds, command)
-    folder.write("table.md", markdown(study, sections, about))
+    folder.write("table.md", markdown(study, results, sections, about))
     data = {
         "study": study.name,
         "paper": study.source,
@@ -66,6 +65,7 @@ def write(
                 "trained": row.trained,
                 "differs": differing(row.run, terms.recipe),
                 "images": None if row.images is None else str(row.images),
+                "adopted": {seed: str(place) for seed, place in row.adopted.items()},
                 "note": row.note,
             }
             for row in results.rows
@@ -80,16 +80,19 @@ def write(
     folder.write("figure.png", lambda path: figure.savefig(path, format="png"))
 
 
-def markdown(study: Study, sections: Sequence[Section], about: dict[str, Any]) -> str:
+def markdown(
+    study: Study, results: Results, sections: Sequence[Section], about: dict[str, Any]
+) -> str:
     """The tables as a document."""
-    seeds = ", ".join(map(str, about["seeds"]))
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     text = [
         f"# {study.name}\n",
         f"`{about['command']}`\n",
-        f"Commit {about['commit'] or 'unknown'}; {versions}; {about['device']}; seeds {seeds}. "
-        f"Paper: {study.source}. A spread (±) is the standard deviation over seeds. What is chosen "
-        "is chosen on held-out training images.\n",
+        f"Commit {about['commit'] or 'unknown'}; {versions}; {about['device']}; seeds "
+        f"{_seeds(results)}. "
+        f"Paper: {study.source}. A spread (±) is the standard deviation over seeds, of a share "
+        "of a gap over those of the row, the ends of the gap being means. What is chosen is chosen "
+        "on held-out training images.\n",
     ]
     for section in sections:
         text.append(f"## {_heading(section)}\n")
@@ -123,6 +126,16 @@ def provenance(seeds: Sequence[int], command: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU",
         "seeds": list(seeds),
     }
+
+
+def _seeds(results: Results) -> str:
+    """Which rows have which seeds, in words."""
+    of: dict[str, list[str]] = {}
+    for name in results.names:
+        of.setdefault(", ".join(str(one.seed) for one in results.of(name)), []).append(name)
+    if len(of) == 1:
+        return next(iter(of))
+    return "; ".join(f"{seeds} ({', '.join(names)})" for seeds, names in of.items())
 
 
 def _judge(study: Study, terms: Terms) -> dict[str, Any]:

@@ -23,11 +23,13 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
+from deepcluster.images.store import Store
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
-from deepcluster.settings import Run, flat
+from deepcluster.settings import Run
+from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
@@ -51,7 +53,12 @@ class Workshop:
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
-        seeds_of = {row.name: self.terms.seeds[: None if row.every_seed else 1] for row in rows}
+        for row in rows:
+            self._refuse_adopted(row)
+        seeds_of = {
+            row.name: tuple(row.adopted) or self.terms.seeds[: None if row.every_seed else 1]
+            for row in rows
+        }
         total = sum(map(len, seeds_of.values()))
         settled: list[Row] = []
         measured: list[Measured] = []
@@ -68,14 +75,17 @@ class Workshop:
     def _measured(self, row: Row, seed: int, first: Measured | None = None) -> Measured:
         """Train and judge a row with a seed; its first seed chooses what tasks let choose."""
         run = replace(row.run, seed=seed)
-        training = self._trained(row, run) if row.trained else None
+        training = None
+        if row.trained:
+            training = self._trained_before(row, run) if row.adopted else self._trained(row, run)
         if self.judge in BY_TASK:
             judged = {
                 task.name: self._transferred(row, run, task, first) for task in self.terms.tasks
             }
         else:
             judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
-        if row.trained and row.continues is None and self.bench.world.leads:
+        own = row.trained and not row.adopted
+        if own and row.continues is None and self.bench.world.leads:
             # The network is kept; what only going on would need takes twice its room.
             shutil.rmtree(self._folder(row, seed).checkpoints, ignore_errors=True)
         return Measured(row.name, seed, judged, training)
@@ -94,9 +104,7 @@ class Workshop:
                     f"{folder.path} has been trained for {closing['epochs']} epochs already, and "
                     f"{row.name!r} wants to judge it after {run.epochs}; choose another --out"
                 )
-            journal = folder.journal()
-            spent = sum(sum(entry["seconds"].values()) for entry in journal)
-            return {"journal": journal, "closing": closing, "seconds": round(spent, 1)}
+            return _course_of(folder)
 
         wanted = {**_described(run), "images": str(row.images or self.terms.data[0].train)}
         name = f"{slug(row.name)}-seed{run.seed}-training"
@@ -104,6 +112,32 @@ class Workshop:
             self._borrow(name, wanted, folder)
         self.bench.world.wait()
         return self._once(name, wanted, carried_to_the_end)
+
+    def _trained_before(self, row: Row, run: Run) -> dict[str, Any]:
+        """The same of a run that is only looked at."""
+        folder = self._folder(row, run.seed)
+        name = f"{slug(row.name)}-seed{run.seed}-training"
+        self.bench.display.say(f"  trained before: {folder.path}")
+
+        def read() -> dict[str, Any]:
+            return {**_course_of(folder), "from": str(folder.path)}
+
+        return self._once(name, self._network(row, run), read)
+
+    def _refuse_adopted(self, row: Row) -> None:
+        """Raise where a run to be adopted has learnt from other images than the study has."""
+        if row.adopted:
+            images = row.images or self.terms.data[0].train
+            index = Store(self._pixels(images, row.run)).index
+            for place in row.adopted.values():
+                refuse_other_images(RunFolder(place), index, images)
+
+    def _network(self, row: Row, run: Run) -> dict[str, Any]:
+        """What decides the network of a row."""
+        wanted = _described(run) if row.trained else asdict(_shape(run))
+        if row.adopted:
+            wanted["adopted"] = fingerprint(self._folder(row, run.seed))
+        return {**wanted, "seed": run.seed}
 
     def _borrow(self, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
         """Copy a network that another study has trained with these settings on these images."""
@@ -147,8 +181,7 @@ class Workshop:
             return {"data": {"name": data.name, **about}, "result": asdict(result)}
 
         wanted = {
-            **(_described(run) if row.trained else asdict(_shape(run))),
-            "seed": run.seed,
+            **self._network(row, run),
             "train": str(data.train),
             "test": str(data.test),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
@@ -179,8 +212,7 @@ class Workshop:
             return {"data": outcome.data, "figures": figures, "result": outcome.result}
 
         wanted = {
-            **(_described(run) if row.trained else asdict(_shape(run))),
-            "seed": run.seed,
+            **self._network(row, run),
             "data": str(task.data),
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
@@ -193,7 +225,11 @@ class Workshop:
             return row
         for other in before:
             if other.name == row.tuned_like:
-                same = row.candidates[other.candidates.index(other.run)]
+                same = (
+                    replace(other.run, network=row.run.network, pixels=row.run.pixels)
+                    if other.adopted
+                    else row.candidates[other.candidates.index(other.run)]
+                )
                 return _noted(replace(row, run=same), f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
@@ -259,6 +295,8 @@ class Workshop:
         return packed(place, size, _colour(run), stores, self.bench).folder
 
     def _folder(self, row: Row, seed: int) -> RunFolder:
+        if seed in row.adopted:
+            return RunFolder(row.adopted[seed])
         return RunFolder(self.out / "runs" / f"{slug(row.continues or row.name)}-seed{seed}")
 
     def _once(
@@ -290,6 +328,13 @@ class Workshop:
             RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
         self.bench.world.wait()  # nobody looks for the file before it is there
         return made
+
+
+def _course_of(folder: RunFolder) -> dict[str, Any]:
+    """Journal and closing pass of a finished run, and what training it took."""
+    journal = folder.journal()
+    spent = sum(sum(entry["seconds"].values()) for entry in journal)
+    return {"journal": journal, "closing": folder.closing, "seconds": round(spent, 1)}
 
 
 def _noted(row: Row, note: str) -> Row:
@@ -326,9 +371,3 @@ def _choice(run: Run) -> str:
 def slug(name: str) -> str:
     """The name as part of a file name."""
     return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
-
-
-def differing(run: Run, recipe: Run) -> dict[str, Any]:
-    """The settings in which a row differs from the recipe, seed apart."""
-    ours, theirs = flat(run), flat(recipe)
-    return {key: value for key, value in ours.items() if key != "seed" and theirs.get(key) != value}
