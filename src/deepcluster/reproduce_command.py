@@ -55,7 +55,7 @@ from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.outcome import refuse_foreign, show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
-from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
+from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms, changed
 from deepcluster.studies.workshop import Workshop
 
@@ -102,7 +102,7 @@ class Reproduce:
     """A second such folder, best of scenes: judged on, never trained on."""
 
     voc: Folder = None
-    """Pascal VOC's devkit, of studies that judge by transfer to it."""
+    """Pascal VOC's devkit, of studies that judge by transfer to it; fig2 and stopping may."""
 
     oxford: Folder = None
     """Of table5: a folder with images/ and gt_files/, as Oxford5k has them."""
@@ -263,9 +263,9 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
 
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
     """The columns of the study; what they need is looked at before anything is trained."""
-    if study.judge == "transfer" and asked.voc is not None:
+    if asked.voc is not None:
         find_devkit(asked.voc, 2007, "--voc")
-        return voc_tasks(asked.voc)
+        return (validation_task(asked.voc),) if study.takes_voc else voc_tasks(asked.voc)
     if study.judge == "retrieval":
         cities = _cities(asked)
         for name, place in cities.items():
@@ -347,7 +347,7 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
         raise UsageError(
             f"{study.name} judges by transfer to Pascal VOC: give --voc DIR, a VOCdevkit folder"
         )
-    if asked.voc is not None and study.judge != "transfer":
+    if asked.voc is not None and not (study.judge == "transfer" or study.takes_voc):
         raise UsageError(f"--voc is for studies of transfer; {study.name} does without it")
     _refuse_about_landmarks(asked, study)
     if asked.tasks and study.judge not in BY_TASK:

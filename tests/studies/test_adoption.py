@@ -75,7 +75,7 @@ def test_runs_are_judged_and_left_as_they_are(terms: Terms, ours: list[Path], tm
     assert tuple(main.folders) == (3, 5)
     (row,) = (r for r in with_adopted(table1.rows(terms), found, {}) if r.name == "DeepCluster")
     assert "training.step 0.02" in row.note
-    one = replace(terms, data=terms.data[:1])
+    one = replace(terms, data=terms.data[:1], tasks=())
     workshop = Workshop(tmp_path / "study", one, Bench(workers=1))
     results = workshop.carry_out([row])
     assert [measured.seed for measured in results.measured] == [3, 5]
@@ -93,7 +93,7 @@ def test_runs_are_judged_and_left_as_they_are(terms: Terms, ours: list[Path], tm
 def test_a_network_that_has_changed_is_not_taken_for_the_one_that_was_judged(
     terms: Terms, ours: list[Path], of_labels: Path, tmp_path: Path
 ):
-    one = replace(terms, data=terms.data[:1])
+    one = replace(terms, data=terms.data[:1], tasks=())
     workshop = Workshop(tmp_path / "study", one, Bench(workers=1))
     run = restored(dict(RunFolder(ours[0]).settings["effective"]))
     workshop.carry_out([Row("ours", run, adopted={3: ours[0]})])
@@ -115,7 +115,7 @@ def test_the_other_front_is_trained_as_the_adopted_supervised_run(terms: Terms, 
 def test_a_run_of_other_images_is_refused(
     terms: Terms, ours: list[Path], textures: Callable[..., Path], tmp_path: Path
 ):
-    elsewhere = replace(terms, data=(Data("else", textures(24), textures(8)),))
+    elsewhere = replace(terms, data=(Data("else", textures(24), textures(8)),), tasks=())
     workshop = Workshop(tmp_path / "study", elsewhere, Bench(workers=1))
     run = restored(dict(RunFolder(ours[0]).settings["effective"]))
     with pytest.raises(DataError, match="was trained on other images"):

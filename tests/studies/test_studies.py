@@ -13,13 +13,14 @@ import pytest
 from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
 from deepcluster.studies.outcome import write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
-from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
+from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -27,6 +28,7 @@ from deepcluster.studies.workshop import Workshop
 pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
 
 QUICK = {"stopping"}
+QUICK_VOC = VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8)
 DEEP = {"depth", "table4", "table5"}  # with VGG-16, so on fewer images and tasks
 
 
@@ -37,6 +39,7 @@ def test_a_study_leaves_table_data_and_figure(
     name: str,
     terms: Terms,
     landmarks: tuple[Task, ...],
+    devkit: Path,
     textures: Callable[..., Path],
     tmp_path: Path,
 ):
@@ -52,6 +55,8 @@ def test_a_study_leaves_table_data_and_figure(
         )
     if study.judge == "retrieval":
         terms = replace(terms, tasks=landmarks)
+    elif study.judge != "transfer":
+        terms = replace(terms, tasks=(validation_task(devkit, QUICK_VOC),) * study.takes_voc)
     if study.ten_crops:
         terms = replace(terms, probe=replace(terms.probe, ten_crops=True))
     study.refuse(terms)
@@ -77,6 +82,9 @@ def test_a_study_leaves_table_data_and_figure(
         assert section.title in table
         for line in section.lines:
             assert len(line.ours) == len(section.columns)
+    if study.takes_voc:
+        assert all("VOC 2007 val" in one["judged"] for one in data["measured"])
+        assert "VOC 2007 val" in table
     with Image.open(out / "figure.png") as figure:
         assert np.asarray(figure.convert("L")).std() > 5  # something is drawn
 

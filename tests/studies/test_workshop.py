@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.Heal
 
 @pytest.fixture
 def workshop(terms: Terms, tmp_path: Path) -> Workshop:
-    one = replace(terms, data=terms.data[:1])
+    one = replace(terms, data=terms.data[:1], tasks=())
     return Workshop(tmp_path / "study", one, Bench(workers=1))
 
 

@@ -57,8 +57,14 @@ def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
     axes.tick_params(axis="x", rotation=20)
 
 
-def curve(axes: Axes, places: Sequence[str | float], values: Sequence[Figured], name: str) -> None:
+def curve(
+    axes: Axes,
+    places: Sequence[str | float],
+    values: Sequence[Figured],
+    name: str,
+    style: str = "-o",
+) -> None:
     """Means joined by a line, with the spread over seeds."""
     spreads = [value.spread or 0.0 for value in values]
     means = [value.mean for value in values]
-    axes.errorbar(places, means, yerr=spreads, marker="o", markersize=4, capsize=3, label=name)
+    axes.errorbar(places, means, yerr=spreads, fmt=style, markersize=4, capsize=3, label=name)

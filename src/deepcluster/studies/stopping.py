@@ -41,13 +41,15 @@ def _name(epochs: int) -> str:
 def sections(results: Results, terms: Terms) -> list[Section]:
     """Best layer on each data set, and agreement, after so many epochs."""
     columns = [f"best layer on {data.name}" for data in terms.data]
+    columns += [f"mAP on {task.name}" for task in terms.tasks]
     lines = []
     for name in results.names:
         nmi = results.of(name)[0].nmi_labels
         accuracy = [results.best_layer(name, data.name) for data in terms.data]
+        accuracy += results.transferred(name, [task.name for task in terms.tasks])
         note = "untrained" if nmi is None else f"NMI with labels {nmi:.3f}"
         lines.append(Line(name, "saturates after 400 epochs", accuracy, note))
-    return [Section("top-1 over training", columns, lines)]
+    return [Section("accuracy over training, %", columns, lines)]
 
 
 def figure(canvas: Figure, results: Results, terms: Terms) -> None:
@@ -62,6 +64,9 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
             assert best is not None  # the row was run
             bests.append(best)
         curve(quality, lengths, bests, data.name)
+    for task in terms.tasks:
+        reached = [results.transferred(_name(length), [task.name])[0] for length in lengths]
+        curve(quality, lengths, [one for one in reached if one], f"mAP, {task.name}", style="--s")
     quality.set(xlabel="epochs", ylabel="top-1, best layer, %")
     quality.legend()
     journal = results.measured[-1].journal
@@ -83,4 +88,5 @@ STUDY = Study(
     figure,
     source="appendix, stopping criterion: VOC 2007 and NMI, in words only",
     refuse=refuse,
+    takes_voc=True,
 )

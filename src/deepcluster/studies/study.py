@@ -182,6 +182,8 @@ class Study:
     judge: Judge = "linear"
     ten_crops: bool = False
     """Whether the paper's figures are those of ten crops, so that ours must be."""
+    takes_voc: bool = False
+    """Whether a probe's figures may have mAP on VOC 2007's val beside them."""
     needs_second: bool = False
     """Whether it cannot do without a second data set."""
     prepare: Callable[[Terms], None] = field(default=lambda terms: None)

@@ -30,7 +30,7 @@ class Grid:
 
     steps: tuple[float, ...] = (0.02, 0.05, 0.1)
     decays: tuple[float, ...] = (1e-4, 5e-4)
-    epochs: tuple[int, ...] = (60,)
+    epochs: tuple[int, ...] = (30, 60)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Terms:
     mlp: MLPProbe = field(default_factory=MLPProbe)
     grid: Grid = field(default_factory=Grid)
     tasks: tuple[Task, ...] = ()
-    """Of studies that judge by transfer, the columns of their tables."""
+    """What networks are transferred to: of studies that judge by it, the columns of the tables."""
     both_fronts: bool = True
     """Whether table 1 has a random and a supervised network with the other front, too."""
 

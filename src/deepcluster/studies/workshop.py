@@ -78,12 +78,10 @@ class Workshop:
         training = None
         if row.trained:
             training = self._trained_before(row, run) if row.adopted else self._trained(row, run)
-        if self.judge in BY_TASK:
-            judged = {
-                task.name: self._transferred(row, run, task, first) for task in self.terms.tasks
-            }
-        else:
-            judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
+        judged: dict[str, dict[str, Any]] = {}
+        if self.judge not in BY_TASK:
+            judged |= {data.name: self._judged(row, run, data) for data in self.terms.data}
+        judged |= {task.name: self._transferred(row, run, task, first) for task in self.terms.tasks}
         own = row.trained and not row.adopted
         if own and row.continues is None and self.bench.world.leads:
             # The network is kept; what only going on would need takes twice its room.
