@@ -115,6 +115,14 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     assert trial["settings"]["images"].endswith("first-kept.csv")
     assert len(listed) == 28  # of 32 one of each of the four classes is held out
     assert not list((workshop.out / "runs").glob("supervised-trial*"))
+    second = replace(workshop, out=workshop.out.with_name("second"), networks_of=(workshop.out,))
+    again = second.carry_out(rows[:1])
+    assert again.rows[0].run == chosen
+    assert again.of("supervised")[0].top1("first") == results.of("supervised")[0].top1("first")
+    assert not list((second.out / "parts").glob("supervised-trial*-training.json"))
+    assert (second.out / "trials" / "supervised.json").read_text() == json.dumps(
+        trials, indent=2
+    ) + "\n"
 
 
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):

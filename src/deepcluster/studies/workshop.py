@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -139,25 +139,43 @@ class Workshop:
 
     def _borrow(self, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
         """Copy a network that another study has trained with these settings on these images."""
-        part = self.out / "parts" / f"{name}.json"
-        if part.exists():
+        if self._part(name).exists():
             return
-        for study in self.networks_of:
-            for other in sorted((study / "parts").glob("*-training.json")):
-                source = study / "runs" / other.name.removesuffix("-training.json")
-                done: dict[str, Any] = {}
-                with suppress(OSError, ValueError):
-                    done = json.loads(other.read_text())
-                alike = _resolved(done.get("settings", {})) == _resolved(wanted)
-                if not alike or not (source / "model.safetensors").is_file():
-                    continue
-                # The part is written last: where this is cut short, it is done anew.
-                shutil.rmtree(folder.path, ignore_errors=True)
-                shutil.copytree(source, folder.path, ignore=_NOT_LENT)
-                text = json.dumps({**done, "settings": wanted, "from": str(source)}, indent=1)
-                RunFolder(part.parent).write(part.name, text + "\n")
-                self.bench.display.say(f"  trained before: {source}")
+        for other, done in self._lent("training"):
+            source = other.parents[1] / "runs" / other.name.removesuffix("-training.json")
+            alike = _resolved(done.get("settings", {})) == _resolved(wanted)
+            if not alike or not (source / "model.safetensors").is_file():
+                continue
+            # The part is written last: where this is cut short, it is done anew.
+            shutil.rmtree(folder.path, ignore_errors=True)
+            shutil.copytree(source, folder.path, ignore=_NOT_LENT)
+            self._write(name, {**done, "settings": wanted, "from": str(source)})
+            self.bench.display.say(f"  trained before: {source}")
+            return
+
+    def _borrow_trial(self, name: str, wanted: dict[str, Any], images: str) -> None:
+        """Take over what a trial with these settings on these images has come to elsewhere."""
+        if self._part(name).exists():
+            return
+        for other, done in self._lent("held-out"):
+            if done.get("images") == images and done.get("settings") == _as_json(wanted):
+                self._write(name, {**done, "from": str(other)})
+                self.bench.display.say(f"  tried before: {other}")
                 return
+
+    def _lent(self, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The parts of a kind that other studies have done."""
+        for study in self.networks_of:
+            for part in sorted((study / "parts").glob(f"*-{kind}.json")):
+                with suppress(OSError, ValueError):
+                    yield part, json.loads(part.read_text())
+
+    def _part(self, name: str) -> Path:
+        return self.out / "parts" / f"{name}.json"
+
+    def _write(self, name: str, part: dict[str, Any]) -> None:
+        place = self._part(name)
+        RunFolder(place.parent).write(place.name, json.dumps(part, indent=1) + "\n")
 
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
@@ -265,13 +283,20 @@ class Workshop:
             test = self._opened(data.test, size, colour)
             result = probe(self._subject(row, run).network, images, test, self.bench)
             # What the probe says of the test images is not kept: nothing may be chosen by it.
-            return {"held_out": {layer.layer: layer.held_out_top1 for layer in result.layers}}
+            held_out = {layer.layer: layer.held_out_top1 for layer in result.layers}
+            return {"held_out": held_out, "images": images.fingerprint}
 
         wanted = {
             **_described(run),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        found = self._once(f"{slug(trial.name)}-held-out", wanted, by_the_probe)["held_out"]
+        name = f"{slug(trial.name)}-held-out"
+        if self.networks_of:
+            images = self._opened(data.train, run.network.input_size, _colour(run))
+            if self.bench.world.leads:
+                self._borrow_trial(name, wanted, images.fingerprint)
+            self.bench.world.wait()
+        found = self._once(name, wanted, by_the_probe)["held_out"]
         if self.bench.world.leads:  # only the figure is wanted
             shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
         return sum(found.values()) / len(found)
@@ -301,8 +326,8 @@ class Workshop:
         self, name: str, wanted: dict[str, Any], make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """What a part gave when it was done; done now if it was not."""
-        wanted = json.loads(json.dumps(wanted))
-        place = self.out / "parts" / f"{name}.json"
+        wanted = _as_json(wanted)
+        place = self._part(name)
         done: dict[str, Any] | None = None
         if place.exists():
             with suppress(OSError, ValueError):
@@ -323,7 +348,7 @@ class Workshop:
             return done
         made = {"settings": wanted, **make()}
         if self.bench.world.leads:
-            RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
+            self._write(name, made)
         self.bench.world.wait()  # nobody looks for the file before it is there
         return made
 
@@ -342,8 +367,14 @@ def _noted(row: Row, note: str) -> Row:
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with the images by their whole path."""
-    settings = json.loads(json.dumps(settings))
+    settings = _as_json(settings)
     return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they come back from a file."""
+    back: dict[str, Any] = json.loads(json.dumps(settings))
+    return back
 
 
 def _described(run: Run) -> dict[str, Any]:
