@@ -17,7 +17,8 @@ from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
-from deepcluster.studies.outcome import write
+from deepcluster.studies.circumstances import circumstances
+from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
 from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
@@ -174,6 +175,36 @@ def test_shares_have_a_spread_and_the_ends_of_their_own_front(terms: Terms):
     alone = lines([row for row in rows if row.name != "supervised-rgb"])
     assert alone["RGB"].note == "between random and supervised"
     assert alone["RGB"].ours[0].mean == pytest.approx(45)  # type: ignore[union-attr]
+
+
+def test_a_table_names_every_circumstance_its_parts_came_about_in(terms: Terms):
+    def made(device: str) -> dict[str, Any]:
+        return {"commit": f"of {device}", "versions": {"torch": "2"}, "device": device}
+
+    def measured(name: str, seed: int, trained: str, judged: str) -> Measured:
+        return Measured(name, seed, {"first": {"made": made(judged)}}, {"made": made(trained)})
+
+    rows = (Row("own", terms.recipe), Row("before", terms.recipe, adopted={0: Path("there")}))
+    found = (
+        measured("own", 0, "GPU", "CPU"),
+        measured("own", 1, "GPU", "GPU"),
+        measured("before", 0, "reader", "GPU"),
+    )
+    text = markdown(table1.STUDY, Results(rows, found), [], {"command": "the command"})
+    assert "Commit of GPU, torch 2, GPU; Commit of CPU, torch 2, CPU; seeds" in text
+    assert "seeds 0, 1 (own); 0 (before)." in text
+    assert "reader" not in text
+
+
+def test_code_outside_of_a_repository_may_be_told_its_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("deepcluster.__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.delenv("DEEPCLUSTER_COMMIT", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert circumstances.__wrapped__()["commit"] is None
+    monkeypatch.setenv("DEEPCLUSTER_COMMIT", "abc")
+    assert circumstances.__wrapped__()["commit"] == "abc"
 
 
 PARTS = ("fc6-8", "all")

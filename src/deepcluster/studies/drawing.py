@@ -23,7 +23,8 @@ def accuracy_by_layer(figure: Figure, results: Results, terms: Terms) -> None:
         axes.set_title(data.name)
         axes.set_ylabel("top-1 accuracy, %")
         axes.tick_params(axis="x", rotation=45 if len(axes.get_xticks()) > 6 else 0)
-    panels[0].legend(fontsize="small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=4)
 
 
 def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:

@@ -30,6 +30,7 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
+from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
@@ -346,7 +347,7 @@ class Workshop:
                 )
             self.bench.display.say(f"  {name}: done before")
             return done
-        made = {"settings": wanted, **make()}
+        made = {"settings": wanted, **make(), "made": circumstances()}
         if self.bench.world.leads:
             self._write(name, made)
         self.bench.world.wait()  # nobody looks for the file before it is there
