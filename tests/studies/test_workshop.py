@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,11 @@ import pytest
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
-from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import Figured, Row
-from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.studies.workshop import Workshop
 
 # Networks of a minute learn nothing, and say so.
@@ -85,6 +87,25 @@ def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
     other = replace(workshop, terms=replace(workshop.terms, probe=probe))
     with pytest.raises(ResumeError, match=r"probe.epochs: 1 there, 2 now"):
         other.carry_out([Row("random", recipe, trained=False)])
+
+
+def test_images_that_can_judge_nothing_are_refused_before_training(
+    workshop: Workshop, textures: Callable[..., Path], tmp_path: Path
+):
+    terms = workshop.terms
+    other = Data("other", textures(24, 3), textures(16, 4))  # a class more to test on
+    lone = tmp_path / "lone"
+    shutil.copytree(terms.data[0].train, lone)
+    for path in sorted((lone / "kind0").iterdir())[1:]:
+        path.unlink()
+    for data, said in (
+        (other, "the classes differ: 'kind3'"),
+        (Data("lone", lone, terms.data[0].test), "class 'kind0' has 1 image"),
+    ):
+        also = replace(workshop, terms=replace(terms, data=(*terms.data, data)))
+        with pytest.raises(DataError, match=said):
+            also.carry_out([Row("trained", terms.recipe)])
+    assert not (workshop.out / "runs").exists()
 
 
 def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: Workshop):

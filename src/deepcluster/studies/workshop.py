@@ -17,7 +17,13 @@ from typing import Any
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
-from deepcluster.evaluation.labelled_images import LabelledImages, opened, packed
+from deepcluster.evaluation.labelled_images import (
+    LabelledImages,
+    opened,
+    packed,
+    refuse_different_classes,
+    split,
+)
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
@@ -94,6 +100,7 @@ class Workshop:
         folder = self._folder(row, run.seed)
 
         def carried_to_the_end() -> dict[str, Any]:
+            self._refuse_unusable(run)
             images = self._pixels(row.images or self.terms.data[0].train, run)
             asked = Asked(images, lambda count, gpu: (run, []), out=folder.path)
             train(asked, self.bench.world, self.bench.display)
@@ -111,6 +118,18 @@ class Workshop:
             self._borrow(name, wanted, folder)
         self.bench.world.wait()
         return self._once(name, wanted, carried_to_the_end)
+
+    def _refuse_unusable(self, run: Run) -> None:
+        """Raise, before anything is trained, where the labelled images could judge nothing."""
+        if self.judge in BY_TASK:
+            return
+        for data in self.terms.data:
+            images, test = (
+                self._opened(place, run.network.input_size, _colour(run))
+                for place in (data.train, data.test)
+            )
+            refuse_different_classes(images, test)
+            split(images, self.terms.probe.held_out, self.terms.probe.seed)
 
     def _trained_before(self, row: Row, run: Run) -> dict[str, Any]:
         """The same of a run that is only looked at."""
