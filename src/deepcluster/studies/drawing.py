@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from deepcluster.studies.study import Figured, Results
+from deepcluster.studies.study import Figured, Measured, Results
 from deepcluster.studies.terms import Terms
 
 
@@ -53,9 +54,22 @@ def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
     axes = figure.subplots()
     data = terms.data[0].name
     found = [results.best_layer(name, data) for name in results.names]
-    axes.bar(results.names, [0.0 if best is None else best.mean for best in found])
+    axes.bar(
+        results.names,
+        [0.0 if best is None else best.mean for best in found],
+        yerr=[(best.spread or 0.0) if best else 0.0 for best in found],
+        capsize=3,
+    )
     axes.set(ylabel="top-1 accuracy, %", title=data)
     axes.tick_params(axis="x", rotation=20)
+
+
+def agreement_over_training(axes: Axes, measured: Measured, figure: str, name: str) -> None:
+    """NMI of a run's groups, from the first clustering to that of the final network."""
+    points = measured.agreement(figure)
+    axes.plot([epochs for epochs, _ in points], [nmi for _, nmi in points], label=name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="epochs of training", ylabel="NMI")
 
 
 def curve(

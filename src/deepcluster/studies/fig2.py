@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from deepcluster.studies.drawing import curve
+from deepcluster.studies.drawing import agreement_over_training, curve
 from deepcluster.studies.study import Line, Results, Row, Section, Study
 from deepcluster.studies.terms import Terms
 
@@ -43,7 +43,7 @@ def sections(results: Results, terms: Terms) -> list[Section]:
         ("NMI with the last epoch", "nmi_last", "rises, stays below 0.8 (figure 2b)"),
     ):
         for measured in results.of(_name(terms.k)):
-            known = [entry[key] for entry in measured.journal if entry.get(key) is not None]
+            known = [nmi for _, nmi in measured.agreement(key)]
             if known:
                 ends = (known[0], known[len(known) // 2], known[-1])
                 curves.append(Line(f"{title}, seed {measured.seed}", paper, ends))
@@ -79,16 +79,17 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
     labels, last, quality = canvas.subplots(1, 3)
     for measured in results.of(_name(terms.k)):
         for axes, key in ((labels, "nmi_labels"), (last, "nmi_last")):
-            known = [(e["epoch"], e[key]) for e in measured.journal if e.get(key) is not None]
-            axes.plot([e for e, _ in known], [v for _, v in known], label=f"seed {measured.seed}")
-    labels.set(title="clusters and labels", xlabel="epoch", ylabel="NMI")
-    last.set(title="clusters and the last epoch's", xlabel="epoch", ylabel="NMI")
+            agreement_over_training(axes, measured, key, f"seed {measured.seed}")
+    labels.set(title="clusters and labels")
+    last.set(title="clusters and the last epoch's")
     last.legend()
     data = terms.data[0].name
     found = {k: results.best_layer(_name(k), data) for k in _ks(terms)}
     known_k = {k: best for k, best in found.items() if best is not None}
     curve(quality, list(known_k), list(known_k.values()), data)
     quality.set(title="quality against k", xlabel="k", ylabel="top-1, best layer, %", xscale="log")
+    quality.set_xticks(list(known_k), labels=[f"{k:,}" for k in known_k])
+    quality.minorticks_off()
     for task in terms.tasks:
         beside = quality.twinx()
         reached = {k: results.transferred(_name(k), [task.name])[0] for k in known_k}

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from deepcluster.runtime.errors import UsageError
-from deepcluster.studies.drawing import curve
+from deepcluster.studies.drawing import agreement_over_training, curve
 from deepcluster.studies.study import Figured, Line, Results, Row, Section, Study
 from deepcluster.studies.terms import Terms
 
@@ -69,10 +70,9 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
         curve(quality, lengths, [one for one in reached if one], f"mAP, {task.name}", style="--s")
     quality.set(xlabel="epochs", ylabel="top-1, best layer, %")
     quality.legend()
-    journal = results.measured[-1].journal
-    known = [(e["epoch"], e["nmi_labels"]) for e in journal if e.get("nmi_labels") is not None]
-    agreement.plot([epoch for epoch, _ in known], [value for _, value in known])
-    agreement.set(xlabel="epoch", ylabel="NMI of clusters and labels")
+    quality.xaxis.set_major_locator(MaxNLocator(integer=True))
+    agreement_over_training(agreement, results.measured[-1], "nmi_labels", "")
+    agreement.set(title="clusters and labels")
 
 
 def refuse(terms: Terms) -> None:

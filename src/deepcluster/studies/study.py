@@ -70,6 +70,13 @@ class Measured:
         """One entry for every epoch of training."""
         return [] if self.training is None else self.training["journal"]
 
+    def agreement(self, figure: str) -> list[tuple[int, float]]:
+        """After how many epochs of training the groups had which NMI: nmi_labels, or nmi_last."""
+        if self.training is None:
+            return []
+        entries = [*self.journal, {**self.training["closing"], "epoch": len(self.journal)}]
+        return [(one["epoch"], one[figure]) for one in entries if one.get(figure) is not None]
+
     @property
     def nmi_labels(self) -> float | None:
         """Of the final network's groups with the classes."""
