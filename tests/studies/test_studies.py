@@ -16,6 +16,7 @@ from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
+from deepcluster.settings import Run
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
 from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.outcome import markdown, write
@@ -114,6 +115,16 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     supervised = by_name["table1"]["supervised"]
     assert supervised.labels == "folders"
     assert supervised.network == recipe.network
+    plain = by_name["table1"]["paper values"]
+    assert plain == replace(
+        Run(),
+        epochs=recipe.epochs,
+        clustering=recipe.clustering,
+        speed=recipe.speed,
+        network=replace(Run().network, input_size=64, width=16),
+    )
+    timed = replace(terms, recipe=replace(recipe, minutes=4.0))
+    assert timed.paper_values() == replace(plain, epochs=500, minutes=4.0)
 
 
 def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):

@@ -93,13 +93,14 @@ class Terms:
     def paper_values(self) -> Run:
         """The paper's run; its length, arithmetic, input size and k are the recipe's.
 
+        Where minutes are given they are its length, whatever number of epochs the recipe needs.
         A width below the paper's is the recipe's too: it says that the machine is small.
         """
         paper, own = paper_alexnet(), self.recipe
         size, width = own.network.input_size, min(own.network.width, paper.network.width)
         return replace(
             paper,
-            epochs=own.epochs,
+            epochs=own.epochs if own.minutes is None else paper.epochs,
             minutes=own.minutes,
             precision=own.precision,
             speed=own.speed,
@@ -124,7 +125,7 @@ class Terms:
                 draw=paper.draw,
                 crops=paper.crops,
                 jitter=paper.jitter,
-                network=replace(network, clustered="top"),
+                network=replace(network, clustered="top", views=1),
                 training=replace(
                     paper.training,
                     step=step,
