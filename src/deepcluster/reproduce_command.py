@@ -42,12 +42,13 @@ from deepcluster.studies import (
     uncurated,
     variants,
 )
+from deepcluster.studies.adoption import ADOPT, BESIDE, adopted, main_of, with_adopted
 from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.claim import claimed
 from deepcluster.studies.outcome import show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
-from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
+from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms, changed, recipe_for, refuse_preset
 from deepcluster.studies.workshop import Workshop
 
@@ -94,7 +95,7 @@ class Reproduce:
     """A second such folder, best of scenes: judged on, never trained on."""
 
     voc: Folder = None
-    """Pascal VOC's devkit, of studies that judge by transfer to it."""
+    """Pascal VOC's devkit, of studies that judge by transfer to it; fig2 and stopping may."""
 
     oxford: Folder = None
     """Of table5: a folder with images/ and gt_files/, as Oxford5k has them."""
@@ -113,6 +114,12 @@ class Reproduce:
 
     networks_of: tuple[Path, ...] = ()
     """Folders of other studies: what they trained in the same way is taken from there."""
+
+    adopt: tuple[str, ...] = ()
+    """Rows trained before, as ROW=RUN, several times for several seeds: judged, not trained."""
+
+    beside: tuple[str, ...] = ()
+    """More rows, by names of yours, of runs trained before, as NAME=RUN."""
 
     out: Folder = None
     """Where all of it is kept (reproductions/NAME if not given)."""
@@ -181,8 +188,8 @@ def reproduce(words: list[str]) -> int:
         gpu = world.device.type == "cuda"
         bench = Bench(world, _workers(asked), torch.bfloat16 if gpu else None, display)
         terms = _terms(asked, study, out, gpu, leads=world.leads)
+        terms, rows = _rows(asked, study, terms)
         study.refuse(terms)
-        rows = _chosen(study.rows(terms), asked)
         if world.leads:
             study.prepare(terms)
         world.wait()
@@ -233,9 +240,9 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
 
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
     """The columns of the study; what they need is looked at before anything is trained."""
-    if study.judge == "transfer" and asked.voc is not None:
+    if asked.voc is not None:
         find_devkit(asked.voc, 2007, "--voc")
-        return voc_tasks(asked.voc)
+        return (validation_task(asked.voc),) if study.takes_voc else voc_tasks(asked.voc)
     if study.judge == "retrieval":
         cities = _cities(asked)
         for name, place in cities.items():
@@ -274,6 +281,17 @@ def _changed(recipe: Run, asked: Reproduce) -> Run:
     )
 
 
+def _rows(asked: Reproduce, study: Study, terms: Terms) -> tuple[Terms, list[Row]]:
+    """The rows that are asked for, and the terms as they are with those that are adopted."""
+    taken, beside = adopted(ADOPT, asked.adopt), adopted(BESIDE, asked.beside)
+    main, own = main_of(study.rows(terms), terms, taken), terms.recipe
+    if main is not None:
+        recipe = replace(main.run, seed=own.seed, speed=own.speed, pixels=own.pixels)
+        seeds = asked.seeds or tuple(main.folders)
+        terms = replace(terms, recipe=_changed(recipe, asked), seeds=seeds)
+    return terms, _chosen(with_adopted(study.rows(terms), taken, beside), asked)
+
+
 def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
     """The rows that are asked for."""
     _refuse_absent("--rows", asked.rows, [row.name for row in rows])
@@ -306,7 +324,7 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
         raise UsageError(
             f"{study.name} judges by transfer to Pascal VOC: give --voc DIR, a VOCdevkit folder"
         )
-    if asked.voc is not None and study.judge != "transfer":
+    if asked.voc is not None and not (study.judge == "transfer" or study.takes_voc):
         raise UsageError(f"--voc is for studies of transfer; {study.name} does without it")
     _refuse_about_landmarks(asked, study)
     if asked.tasks and study.judge not in BY_TASK:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -226,3 +227,29 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         else:
             named[f"{prefix}{entry.name}"] = value
     return named
+
+
+def restored(described: Mapping[str, Any]) -> Run:
+    """The run that `flat` has described; what an earlier version did not have is at its default.
+
+    Raises:
+        KeyError: A setting is described that there is not.
+    """
+    kinds = {kind.__name__: kind for kind in (KMeans, PowerIteration)}
+    left = dict(described)
+    clustering = kinds[left.pop("clustering", KMeans.__name__)]()
+
+    def filled(settings: Any, prefix: str = "") -> Any:
+        changes = {}
+        for entry in dataclasses.fields(settings):
+            name, value = f"{prefix}{entry.name}", getattr(settings, entry.name)
+            if dataclasses.is_dataclass(value):
+                changes[entry.name] = filled(value, f"{name}.")
+            elif name in left:
+                changes[entry.name] = left.pop(name)
+        return dataclasses.replace(settings, **changes)
+
+    run: Run = filled(Run(clustering=clustering))
+    if left:
+        raise KeyError(next(iter(left)))
+    return run

@@ -182,6 +182,18 @@ def test_candidates_are_chosen_on_val_and_stages_are_kept(planted: Path, tmp_pat
         assert again.result["seeds"]["1"][part] == first.result["seeds"]["1"][part]
 
 
+def test_on_val_is_the_choice_alone(planted: Path, tmp_path: Path):
+    settings = replace(QUICK, steps=(1e-6, 0.03), epochs=2, seeds=(0, 1))
+    whole = judged(settings, planted, tmp_path)
+    on_val = judged(replace(settings, on="val"), planted, tmp_path)
+    assert on_val.result["seeds"]["0"] == whole.result["choice"]  # the kept one, seconds too
+    each = [one["eleven_point_on_val"] for one in on_val.result["seeds"].values()]
+    assert on_val.result["mean"] == {"eleven_point": pytest.approx(sum(each) / 2)}
+    assert set(on_val.data) == {"train", "val"}
+    single = judged(replace(settings, on="val", steps=(0.03,), seeds=(0,)), planted, tmp_path)
+    assert single.result["seeds"]["0"]["step"] == 0.03
+
+
 def test_scores_are_the_mean_over_ten_crops(planted: Path, tmp_path: Path):
     """Crop by crop, from the network's own output and the classifier's own weights, in float64."""
     bench = Bench(workers=1, look_batch=7)

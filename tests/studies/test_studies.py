@@ -13,13 +13,16 @@ import pytest
 from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
+from deepcluster.settings import Run
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
-from deepcluster.studies.outcome import write
+from deepcluster.studies.circumstances import circumstances
+from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
-from deepcluster.studies.study import Measured, Results, Row
-from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
+from deepcluster.studies.study import Figured, Line, Measured, Results, Row
+from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -27,6 +30,7 @@ from deepcluster.studies.workshop import Workshop
 pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
 
 QUICK = {"stopping"}
+QUICK_VOC = VOCClassification(epochs=1, batch=16, steps=(0.01,), decays=(0.0,), hidden=8)
 DEEP = {"depth", "table4", "table5"}  # with VGG-16, so on fewer images and tasks
 
 
@@ -37,6 +41,7 @@ def test_a_study_leaves_table_data_and_figure(
     name: str,
     terms: Terms,
     landmarks: tuple[Task, ...],
+    devkit: Path,
     textures: Callable[..., Path],
     tmp_path: Path,
 ):
@@ -52,6 +57,8 @@ def test_a_study_leaves_table_data_and_figure(
         )
     if study.judge == "retrieval":
         terms = replace(terms, tasks=landmarks)
+    elif study.judge != "transfer":
+        terms = replace(terms, tasks=(validation_task(devkit, QUICK_VOC),) * study.takes_voc)
     if study.ten_crops:
         terms = replace(terms, probe=replace(terms.probe, ten_crops=True))
     study.refuse(terms)
@@ -77,6 +84,9 @@ def test_a_study_leaves_table_data_and_figure(
         assert section.title in table
         for line in section.lines:
             assert len(line.ours) == len(section.columns)
+    if study.takes_voc:
+        assert all("VOC 2007 val" in one["judged"] for one in data["measured"])
+        assert "VOC 2007 val" in table
     with Image.open(out / "figure.png") as figure:
         assert np.asarray(figure.convert("L")).std() > 5  # something is drawn
 
@@ -105,6 +115,16 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     supervised = by_name["table1"]["supervised"]
     assert supervised.labels == "folders"
     assert supervised.network == recipe.network
+    plain = by_name["table1"]["paper values"]
+    assert plain == replace(
+        Run(),
+        epochs=recipe.epochs,
+        clustering=recipe.clustering,
+        speed=recipe.speed,
+        network=replace(Run().network, input_size=64, width=16),
+    )
+    timed = replace(terms, recipe=replace(recipe, minutes=4.0))
+    assert timed.paper_values() == replace(plain, epochs=500, minutes=4.0)
 
 
 def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
@@ -124,9 +144,78 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
     rows = [row for row in table1.rows(terms) if row.name in names]
     results = Results(tuple(rows), tuple(measured(*pair) for pair in names.items()))
     shares = [s for s in table1.sections(results, terms) if s.title.startswith("share")]
-    assert [round(value) for value in shares[0].lines[0].ours] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
     for section in shares:
-        assert section.lines[0].ours == pytest.approx(section.lines[0].paper)
+        ours = [value.mean for value in section.lines[0].ours]  # type: ignore[union-attr]
+        assert ours == pytest.approx(section.lines[0].paper)
+    assert [round(value) for value in shares[0].lines[0].paper] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
+
+
+def test_shares_have_a_spread_and_the_ends_of_their_own_front(terms: Terms):
+    first = replace(terms, data=terms.data[:1])
+    reached = {
+        "random": (10.0, 14.0),
+        "supervised": (52.0,),
+        "DeepCluster": (32.0, 37.0),
+        "RGB": (30.0,),
+        "random-rgb": (20.0,),
+        "supervised-rgb": (20.005,),
+    }
+    rows = [row for row in table1.rows(first) if row.name in reached]
+    measured = [
+        Measured(
+            name,
+            seed,
+            {"first": {"result": {"layers": [{"layer": "conv1", "top1": value / 100}]}}},
+        )
+        for name, values in reached.items()
+        for seed, value in enumerate(values)
+    ]
+
+    def lines(rows: list[Row]) -> dict[str, Line]:
+        results = Results(tuple(rows), tuple(measured))
+        (share,) = (s for s in table1.sections(results, first) if s.title.startswith("share"))
+        return {line.name: line for line in share.lines}
+
+    both = lines(rows)
+    (ours,) = both["DeepCluster"].ours
+    assert isinstance(ours, Figured)
+    assert (ours.mean, ours.seeds) == (pytest.approx(56.25), 2)  # 50 and 62.5 of a gap of 40
+    assert ours.spread == pytest.approx(12.5 / 2**0.5)
+    assert both["RGB"].ours == [None]  # there is no gap to close
+    assert both["RGB"].note == "between random-rgb and supervised-rgb"
+    alone = lines([row for row in rows if row.name != "supervised-rgb"])
+    assert alone["RGB"].note == "between random and supervised"
+    assert alone["RGB"].ours[0].mean == pytest.approx(45)  # type: ignore[union-attr]
+
+
+def test_a_table_names_every_circumstance_its_parts_came_about_in(terms: Terms):
+    def made(device: str) -> dict[str, Any]:
+        return {"commit": f"of {device}", "versions": {"torch": "2"}, "device": device}
+
+    def measured(name: str, seed: int, trained: str, judged: str) -> Measured:
+        return Measured(name, seed, {"first": {"made": made(judged)}}, {"made": made(trained)})
+
+    rows = (Row("own", terms.recipe), Row("before", terms.recipe, adopted={0: Path("there")}))
+    found = (
+        measured("own", 0, "GPU", "CPU"),
+        measured("own", 1, "GPU", "GPU"),
+        measured("before", 0, "reader", "GPU"),
+    )
+    text = markdown(table1.STUDY, Results(rows, found), [], {"command": "the command"})
+    assert "Commit of GPU, torch 2, GPU; Commit of CPU, torch 2, CPU; seeds" in text
+    assert "seeds 0, 1 (own); 0 (before)." in text
+    assert "reader" not in text
+
+
+def test_code_outside_of_a_repository_may_be_told_its_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("deepcluster.__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.delenv("DEEPCLUSTER_COMMIT", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert circumstances.__wrapped__()["commit"] is None
+    monkeypatch.setenv("DEEPCLUSTER_COMMIT", "abc")
+    assert circumstances.__wrapped__()["commit"] == "abc"
 
 
 PARTS = ("fc6-8", "all")

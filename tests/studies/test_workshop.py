@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,11 @@ import pytest
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
-from deepcluster.runtime.errors import ResumeError
+from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import Figured, Row
-from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.studies.workshop import Workshop
 
 # Networks of a minute learn nothing, and say so.
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.Heal
 
 @pytest.fixture
 def workshop(terms: Terms, tmp_path: Path) -> Workshop:
-    one = replace(terms, data=terms.data[:1])
+    one = replace(terms, data=terms.data[:1], tasks=())
     return Workshop(tmp_path / "study", one, Bench(workers=1))
 
 
@@ -87,6 +89,25 @@ def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
         other.carry_out([Row("random", recipe, trained=False)])
 
 
+def test_images_that_can_judge_nothing_are_refused_before_training(
+    workshop: Workshop, textures: Callable[..., Path], tmp_path: Path
+):
+    terms = workshop.terms
+    other = Data("other", textures(24, 3), textures(16, 4))  # a class more to test on
+    lone = tmp_path / "lone"
+    shutil.copytree(terms.data[0].train, lone)
+    for path in sorted((lone / "kind0").iterdir())[1:]:
+        path.unlink()
+    for data, said in (
+        (other, "the classes differ: 'kind3'"),
+        (Data("lone", lone, terms.data[0].test), "class 'kind0' has 1 image"),
+    ):
+        also = replace(workshop, terms=replace(terms, data=(*terms.data, data)))
+        with pytest.raises(DataError, match=said):
+            also.carry_out([Row("trained", terms.recipe)])
+    assert not (workshop.out / "runs").exists()
+
+
 def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: Workshop):
     terms = replace(workshop.terms, grid=Grid((1e-9, 0.05), (1e-4,), (2,)))
     workshop = replace(workshop, terms=terms)
@@ -115,6 +136,14 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     assert trial["settings"]["images"].endswith("first-kept.csv")
     assert len(listed) == 28  # of 32 one of each of the four classes is held out
     assert not list((workshop.out / "runs").glob("supervised-trial*"))
+    second = replace(workshop, out=workshop.out.with_name("second"), networks_of=(workshop.out,))
+    again = second.carry_out(rows[:1])
+    assert again.rows[0].run == chosen
+    assert again.of("supervised")[0].top1("first") == results.of("supervised")[0].top1("first")
+    assert not list((second.out / "parts").glob("supervised-trial*-training.json"))
+    assert (second.out / "trials" / "supervised.json").read_text() == json.dumps(
+        trials, indent=2
+    ) + "\n"
 
 
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):

@@ -29,7 +29,8 @@ class LinearProbe(Probe):
     ) -> ProbeResult:
         """What a linear classifier on each layer reaches; the network stays as it is."""
         names = chosen_layers(network, self.layers)
-        bench.display.say(f"{len(names)} layers, {len(self.steps) * len(self.decays)} candidates")
+        layers = "1 layer" if len(names) == 1 else f"{len(names)} layers"
+        bench.display.say(f"{layers}, {len(self.steps) * len(self.decays)} candidates")
 
         def read(images: Tensor) -> dict[str, Tensor]:
             found = network.activations(images, names)

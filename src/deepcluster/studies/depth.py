@@ -33,7 +33,9 @@ def sections(results: Results, terms: Terms) -> list[Section]:
         for name in results.names:
             last = list(results.top1(name, data.name).items())[-1]
             best = results.best_layer(name, data.name)
-            lines.append(Line(name, theirs[name], [best, last[1]], f"the last is {last[0]}"))
+            lines.append(
+                Line(name, theirs.get(name, "-"), [best, last[1]], f"the last is {last[0]}")
+            )
         title = f"top-1 on {data.name}, single crop"
         made.append(Section(title, ("best layer", "last layer"), lines))
     return made

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from deepcluster.studies.study import Figured, Results
+from deepcluster.studies.study import Figured, Measured, Results
 from deepcluster.studies.terms import Terms
 
 
@@ -23,7 +24,8 @@ def accuracy_by_layer(figure: Figure, results: Results, terms: Terms) -> None:
         axes.set_title(data.name)
         axes.set_ylabel("top-1 accuracy, %")
         axes.tick_params(axis="x", rotation=45 if len(axes.get_xticks()) > 6 else 0)
-    panels[0].legend(fontsize="small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=4)
 
 
 def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
@@ -52,13 +54,32 @@ def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
     axes = figure.subplots()
     data = terms.data[0].name
     found = [results.best_layer(name, data) for name in results.names]
-    axes.bar(results.names, [0.0 if best is None else best.mean for best in found])
+    axes.bar(
+        results.names,
+        [0.0 if best is None else best.mean for best in found],
+        yerr=[(best.spread or 0.0) if best else 0.0 for best in found],
+        capsize=3,
+    )
     axes.set(ylabel="top-1 accuracy, %", title=data)
     axes.tick_params(axis="x", rotation=20)
 
 
-def curve(axes: Axes, places: Sequence[str | float], values: Sequence[Figured], name: str) -> None:
+def agreement_over_training(axes: Axes, measured: Measured, figure: str, name: str) -> None:
+    """NMI of a run's groups, from the first clustering to that of the final network."""
+    points = measured.agreement(figure)
+    axes.plot([epochs for epochs, _ in points], [nmi for _, nmi in points], label=name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="epochs of training", ylabel="NMI")
+
+
+def curve(
+    axes: Axes,
+    places: Sequence[str | float],
+    values: Sequence[Figured],
+    name: str,
+    style: str = "-o",
+) -> None:
     """Means joined by a line, with the spread over seeds."""
     spreads = [value.spread or 0.0 for value in values]
     means = [value.mean for value in values]
-    axes.errorbar(places, means, yerr=spreads, marker="o", markersize=4, capsize=3, label=name)
+    axes.errorbar(places, means, yerr=spreads, fmt=style, markersize=4, capsize=3, label=name)

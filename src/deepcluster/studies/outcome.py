@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-import deepcluster
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import flat
-from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study
+from deepcluster.studies.circumstances import circumstances
+from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study, differing
 from deepcluster.studies.terms import Terms
-from deepcluster.studies.workshop import differing
 
 _UNKNOWN = "-"
 
@@ -49,8 +45,8 @@ def write(
 ) -> None:
     """table.md, data.json and figure.png."""
     folder = RunFolder(out)
-    about = provenance(terms.seeds, command)
-    folder.write("table.md", markdown(study, sections, about))
+    about = {"command": command, **circumstances(), "seeds": list(terms.seeds)}
+    folder.write("table.md", markdown(study, results, sections, about))
     data = {
         "study": study.name,
         "paper": study.source,
@@ -66,6 +62,7 @@ def write(
                 "trained": row.trained,
                 "differs": differing(row.run, terms.recipe),
                 "images": None if row.images is None else str(row.images),
+                "adopted": {seed: str(place) for seed, place in row.adopted.items()},
                 "note": row.note,
             }
             for row in results.rows
@@ -80,16 +77,18 @@ def write(
     folder.write("figure.png", lambda path: figure.savefig(path, format="png"))
 
 
-def markdown(study: Study, sections: Sequence[Section], about: dict[str, Any]) -> str:
+def markdown(
+    study: Study, results: Results, sections: Sequence[Section], about: dict[str, Any]
+) -> str:
     """The tables as a document."""
-    seeds = ", ".join(map(str, about["seeds"]))
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    made = _made(results) or [circumstances()]
     text = [
         f"# {study.name}\n",
         f"`{about['command']}`\n",
-        f"Commit {about['commit'] or 'unknown'}; {versions}; {about['device']}; seeds {seeds}. "
-        f"Paper: {study.source}. A spread (±) is the standard deviation over seeds. What is chosen "
-        "is chosen on held-out training images.\n",
+        f"{'; '.join(dict.fromkeys(map(_in_words, made)))}; seeds {_seeds(results)}. "
+        f"Paper: {study.source}. A spread (±) is the standard deviation over seeds, of a share "
+        "of a gap over those of the row, the ends of the gap being means. What is chosen is chosen "
+        "on held-out training images.\n",
     ]
     for section in sections:
         text.append(f"## {_heading(section)}\n")
@@ -109,20 +108,27 @@ def cells(line: Line, digits: int) -> tuple[str, str, str, str]:
     return line.name, paper, ours, line.note
 
 
-def provenance(seeds: Sequence[int], command: str) -> dict[str, Any]:
-    """What is needed to do it again."""
-    gpu = torch.cuda.is_available()
-    return {
-        "command": command,
-        "commit": _commit(),
-        "versions": {
-            "deepcluster": deepcluster.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        "device": torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU",
-        "seeds": list(seeds),
-    }
+def _made(results: Results) -> list[dict[str, Any]]:
+    """Where the parts of the results came about, one or several."""
+    adopted = {row.name for row in results.rows if row.adopted}  # only read here
+    trained = [one.training for one in results.measured if one.row not in adopted]
+    judged = [part for one in results.measured for part in one.judged.values()]
+    return [part["made"] for part in (*trained, *judged) if part and "made" in part]
+
+
+def _in_words(made: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    return f"Commit {made['commit'] or 'unknown'}, {versions}, {made['device']}"
+
+
+def _seeds(results: Results) -> str:
+    """Which rows have which seeds, in words."""
+    of: dict[str, list[str]] = {}
+    for name in results.names:
+        of.setdefault(", ".join(str(one.seed) for one in results.of(name)), []).append(name)
+    if len(of) == 1:
+        return next(iter(of))
+    return "; ".join(f"{seeds} ({', '.join(names)})" for seeds, names in of.items())
 
 
 def _judge(study: Study, terms: Terms) -> dict[str, Any]:
@@ -165,19 +171,3 @@ def _number(value: Figured | float | None, digits: int) -> str:
         spread = "" if value.spread is None else f"±{value.spread:.{digits}f}"
         return f"{value.mean:.{digits}f}{spread}"
     return f"{value:.{digits}f}"
-
-
-def _commit() -> str | None:
-    """The commit of this code, where it lies in a repository of its own."""
-    here = Path(deepcluster.__file__).parent
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(here), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -89,12 +89,14 @@ TABLE5: dict[str, Tasks] = {
 SOBEL_HELPS_OXFORD = 5.5
 """Points of mAP that Sobel filters add to a supervised VGG-16 on Oxford (section 5.3, in words)."""
 
+_NO_GAP = 0.01  # percent: one image of ten thousand
+
 
 def gap_closed(ours: Figures, random: Figures, supervised: Figures) -> Figures:
-    """How much of the way from random to supervised was gone, in percent."""
+    """How much of the way from random to supervised was gone, in percent; none of no way."""
     return tuple(
         None
-        if value is None or low is None or high is None or high <= low
+        if value is None or low is None or high is None or high - low < _NO_GAP
         else 100 * (value - low) / (high - low)
         for value, low, high in zip(ours, random, supervised, strict=True)
     )

@@ -12,7 +12,7 @@ from PIL import Image
 
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run
-from deepcluster.studies.outcome import provenance
+from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Terms
 from deepcluster.viewed_run import ViewedRun
@@ -72,7 +72,7 @@ def write_figure(
 ) -> None:
     """figure.png, caption.md, data.json, and the data."""
     folder = RunFolder(out)
-    about = provenance([seed], command)
+    about = {"command": command, **circumstances(), "seeds": [seed]}
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     text = [
         f"# {figure.name}\n",

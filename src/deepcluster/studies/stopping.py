@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from deepcluster.runtime.errors import UsageError
-from deepcluster.studies.drawing import curve
+from deepcluster.studies.drawing import agreement_over_training, curve
 from deepcluster.studies.study import Figured, Line, Results, Row, Section, Study
 from deepcluster.studies.terms import Terms
 
@@ -41,13 +42,15 @@ def _name(epochs: int) -> str:
 def sections(results: Results, terms: Terms) -> list[Section]:
     """Best layer on each data set, and agreement, after so many epochs."""
     columns = [f"best layer on {data.name}" for data in terms.data]
+    columns += [f"mAP on {task.name}" for task in terms.tasks]
     lines = []
     for name in results.names:
         nmi = results.of(name)[0].nmi_labels
         accuracy = [results.best_layer(name, data.name) for data in terms.data]
+        accuracy += results.transferred(name, [task.name for task in terms.tasks])
         note = "untrained" if nmi is None else f"NMI with labels {nmi:.3f}"
         lines.append(Line(name, "saturates after 400 epochs", accuracy, note))
-    return [Section("top-1 over training", columns, lines)]
+    return [Section("accuracy over training, %", columns, lines)]
 
 
 def figure(canvas: Figure, results: Results, terms: Terms) -> None:
@@ -62,12 +65,14 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
             assert best is not None  # the row was run
             bests.append(best)
         curve(quality, lengths, bests, data.name)
+    for task in terms.tasks:
+        reached = [results.transferred(_name(length), [task.name])[0] for length in lengths]
+        curve(quality, lengths, [one for one in reached if one], f"mAP, {task.name}", style="--s")
     quality.set(xlabel="epochs", ylabel="top-1, best layer, %")
     quality.legend()
-    journal = results.measured[-1].journal
-    known = [(e["epoch"], e["nmi_labels"]) for e in journal if e.get("nmi_labels") is not None]
-    agreement.plot([epoch for epoch, _ in known], [value for _, value in known])
-    agreement.set(xlabel="epoch", ylabel="NMI of clusters and labels")
+    quality.xaxis.set_major_locator(MaxNLocator(integer=True))
+    agreement_over_training(agreement, results.measured[-1], "nmi_labels", "")
+    agreement.set(title="clusters and labels")
 
 
 def refuse(terms: Terms) -> None:
@@ -83,4 +88,5 @@ STUDY = Study(
     figure,
     source="appendix, stopping criterion: VOC 2007 and NMI, in words only",
     refuse=refuse,
+    takes_voc=True,
 )

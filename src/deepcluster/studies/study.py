@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
-from deepcluster.settings import Run
+from deepcluster.settings import Run, flat
 from deepcluster.studies.paper import Figures
 from deepcluster.studies.terms import Terms
 
@@ -38,6 +38,8 @@ class Row:
     """The row, with candidates in the same order, whose choice is taken where it was run."""
     continues: str | None = None
     """Rows with the same name here are one run, longer from row to row."""
+    adopted: Mapping[int, Path] = field(default_factory=dict)
+    """Runs that were trained before, by seed: only these are judged, and none is trained."""
     note: str = ""
 
     @staticmethod
@@ -67,6 +69,13 @@ class Measured:
     def journal(self) -> list[dict[str, Any]]:
         """One entry for every epoch of training."""
         return [] if self.training is None else self.training["journal"]
+
+    def agreement(self, figure: str) -> list[tuple[int, float]]:
+        """After how many epochs of training the groups had which NMI: nmi_labels, or nmi_last."""
+        if self.training is None:
+            return []
+        entries = [*self.journal, {**self.training["closing"], "epoch": len(self.journal)}]
+        return [(one["epoch"], one[figure]) for one in entries if one.get(figure) is not None]
 
     @property
     def nmi_labels(self) -> float | None:
@@ -102,6 +111,10 @@ class Results:
     def names(self) -> list[str]:
         """The rows that were run, in their order."""
         return [row.name for row in self.rows]
+
+    def row(self, name: str) -> Row | None:
+        """The row of this name, if it was run."""
+        return next((row for row in self.rows if row.name == name), None)
 
     def note(self, row: str) -> str:
         """What is to be said of a row."""
@@ -176,9 +189,17 @@ class Study:
     judge: Judge = "linear"
     ten_crops: bool = False
     """Whether the paper's figures are those of ten crops, so that ours must be."""
+    takes_voc: bool = False
+    """Whether a probe's figures may have mAP on VOC 2007's val beside them."""
     needs_second: bool = False
     """Whether it cannot do without a second data set."""
     prepare: Callable[[Terms], None] = field(default=lambda terms: None)
     """Writes the lists of images that its rows are trained on."""
     refuse: Callable[[Terms], None] = field(default=lambda terms: None)
     """Raises where it cannot be carried out on these terms."""
+
+
+def differing(run: Run, recipe: Run) -> dict[str, Any]:
+    """The settings in which a row differs from the recipe, seed apart."""
+    ours, theirs = flat(run), flat(recipe)
+    return {key: value for key, value in ours.items() if key != "seed" and theirs.get(key) != value}

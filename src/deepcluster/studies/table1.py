@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from deepcluster.studies import paper
 from deepcluster.studies.drawing import accuracy_by_layer
-from deepcluster.studies.study import Line, Results, Row, Section, Study
+from deepcluster.studies.study import Figured, Line, Results, Row, Section, Study
 from deepcluster.studies.terms import Terms
 
 Front = Literal["sobel", "rgb"]
+
+_NAMED = {"random": "random", "supervised": "ImageNet labels", "DeepCluster": "DeepCluster"}
+"""Rows of the paper's table, by our names."""
 
 
 def rows(terms: Terms) -> list[Row]:
@@ -51,36 +55,69 @@ def sections(results: Results, terms: Terms) -> list[Section]:
         if shares := _shares(results, data.name, printed):
             title = f"share of the gap from random to supervised, %, on {data.name}"
             made.append(Section(title, columns, shares, digits=0))
-    return made
+    return [*made, *_courses(results)]
+
+
+def _courses(results: Results) -> list[Section]:
+    """What training every row took."""
+    lines = []
+    for name in results.names:
+        trained = [one.training for one in results.of(name) if one.training is not None]
+        if trained:
+            epochs = Figured.of([len(one["journal"]) for one in trained])
+            minutes = Figured.of([one["seconds"] / 60 for one in trained])
+            theirs = "500 epochs" if name == "DeepCluster" else "-"
+            lines.append(Line(name, theirs, [epochs, minutes]))
+    return [Section("training", ("epochs", "minutes"), lines)] if lines else []
 
 
 def _printed(place: int) -> dict[str, paper.Figures]:
     """The paper's single-crop figures on ImageNet (0) or Places (1), by our names."""
-    named = {"random": "random", "supervised": "ImageNet labels", "DeepCluster": "DeepCluster"}
-    return {ours: paper.TABLE1[theirs][place] for ours, theirs in named.items()}
+    return {ours: paper.TABLE1[theirs][place] for ours, theirs in _NAMED.items()}
 
 
 def _shares(results: Results, data: str, printed: dict[str, paper.Figures]) -> list[Line]:
-    means = {
-        name: tuple(figure.mean for figure in results.top1(name, data).values())
-        for name in results.names
-    }
+    """Of every seed of every row that learns without labels, between the means of the two others.
+
+    The two others have the same front, where they were run; else they are the recipe's.
+    """
     lines = []
-    for name in ("DeepCluster", "paper values", "PIC", "RGB", "SOBEL"):
-        front = f"-{name.lower()}" if f"random-{name.lower()}" in means else ""
-        if f"supervised{front}" not in means:
-            front = ""
-        low, high = means.get(f"random{front}"), means.get(f"supervised{front}")
-        if name not in means or low is None or high is None:
+    for row in results.rows:
+        if not row.trained or row.run.labels == "folders":
             continue
-        theirs = (
-            paper.gap_closed(printed[name], printed["random"], printed["supervised"])
-            if name in printed
-            else "-"
-        )
-        note = f"between random{front} and supervised{front}"
-        lines.append(Line(name, theirs, paper.gap_closed(means[name], low, high), note))
+        low, high = (_with_front(results, of, row) for of in ("random", "supervised"))
+        if low is None or high is None or low.run.network.front != high.run.network.front:
+            low, high = (results.row(of) for of in ("random", "supervised"))
+        if low is None or high is None:
+            continue
+        ends = [_means(results, end.name, data) for end in (low, high)]
+        by_seed = [
+            paper.gap_closed(tuple(one.top1(data).values()), *ends) for one in results.of(row.name)
+        ]
+        theirs: paper.Figures | str = "-"
+        if row.name in printed:
+            own = (printed[name] for name in (row.name, "random", "supervised"))
+            theirs = paper.gap_closed(*own)
+        ours = [_over_seeds(shares) for shares in zip(*by_seed, strict=True)]
+        note = f"between {low.name} and {high.name}"
+        lines.append(Line(row.name, theirs, ours, note))
     return lines
+
+
+def _with_front(results: Results, name: str, row: Row) -> Row | None:
+    """The baseline of that name, with the front of the row."""
+    front = row.run.network.front
+    found = (results.row(one) for one in (name, f"{name}-{front}"))
+    return next((one for one in found if one and one.run.network.front == front), None)
+
+
+def _means(results: Results, name: str, data: str) -> paper.Figures:
+    return tuple(figure.mean for figure in results.top1(name, data).values())
+
+
+def _over_seeds(shares: Sequence[float | None]) -> Figured | None:
+    known = [share for share in shares if share is not None]
+    return Figured.of(known) if known else None
 
 
 def _paper_values_note(terms: Terms) -> str:

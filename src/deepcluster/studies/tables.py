@@ -82,7 +82,7 @@ def by_data(results: Results, terms: Terms, paper: Mapping[str, float]) -> list[
     lines = [
         Line(
             name,
-            (paper[name],),
+            (paper.get(name),),
             [results.best_layer(name, data) for data in columns],
             results.note(name),
         )

@@ -82,6 +82,12 @@ def voc_tasks(
     )
 
 
+def validation_task(devkit: Path, settings: VOCClassification | None = None) -> Task:
+    """The paper's criterion for its own hyper-parameters: classification of val, no fine-tuning."""
+    own = replace(settings or VOCClassification(), train="fc6-8", on="val")
+    return Task("VOC 2007 val", devkit, own, lambda result: result["mean"])
+
+
 def landmark_tasks(
     cities: Mapping[str, Path], whiten_on: str | None = None, settings: Retrieval | None = None
 ) -> tuple[Task, ...]:

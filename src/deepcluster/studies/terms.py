@@ -30,7 +30,7 @@ class Grid:
 
     steps: tuple[float, ...] = (0.02, 0.05, 0.1)
     decays: tuple[float, ...] = (1e-4, 5e-4)
-    epochs: tuple[int, ...] = (60,)
+    epochs: tuple[int, ...] = (30, 60)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Terms:
     mlp: MLPProbe = field(default_factory=MLPProbe)
     grid: Grid = field(default_factory=Grid)
     tasks: tuple[Task, ...] = ()
-    """Of studies that judge by transfer, the columns of their tables."""
+    """What networks are transferred to: of studies that judge by it, the columns of the tables."""
     both_fronts: bool = True
     """Whether table 1 has a random and a supervised network with the other front, too."""
 
@@ -93,13 +93,14 @@ class Terms:
     def paper_values(self) -> Run:
         """The paper's run; its length, arithmetic, input size and k are the recipe's.
 
+        Where minutes are given they are its length, whatever number of epochs the recipe needs.
         A width below the paper's is the recipe's too: it says that the machine is small.
         """
         paper, own = paper_alexnet(), self.recipe
         size, width = own.network.input_size, min(own.network.width, paper.network.width)
         return replace(
             paper,
-            epochs=own.epochs,
+            epochs=own.epochs if own.minutes is None else paper.epochs,
             minutes=own.minutes,
             precision=own.precision,
             speed=own.speed,
@@ -124,7 +125,7 @@ class Terms:
                 draw=paper.draw,
                 crops=paper.crops,
                 jitter=paper.jitter,
-                network=replace(network, clustered="top"),
+                network=replace(network, clustered="top", views=1),
                 training=replace(
                     paper.training,
                     step=step,

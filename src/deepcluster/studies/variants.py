@@ -29,12 +29,16 @@ def sections(results: Results, terms: Terms) -> list[Section]:
             f"top-1 on {data.name}, mean of 10 crops",
             list(results.top1(results.names[0], data.name, ten_crops=True)),
             [
-                results.line(name, data.name, paper.TEN_CROPS[ROWS[name]][place], ten_crops=True)
+                results.line(name, data.name, _printed(name, place), ten_crops=True)
                 for name in results.names
             ],
         )
         for place, data in enumerate(terms.data)
     ]
+
+
+def _printed(name: str, place: int) -> paper.Figures | str:
+    return paper.TEN_CROPS[ROWS[name]][place] if name in ROWS else "-"
 
 
 STUDY = Study(

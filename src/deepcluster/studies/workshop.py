@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,17 +17,26 @@ from typing import Any
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
-from deepcluster.evaluation.labelled_images import LabelledImages, opened, packed
+from deepcluster.evaluation.labelled_images import (
+    LabelledImages,
+    opened,
+    packed,
+    refuse_different_classes,
+    split,
+)
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
+from deepcluster.images.store import Store
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
-from deepcluster.settings import Run, flat
+from deepcluster.settings import Run
+from deepcluster.studies.adoption import fingerprint, refuse_other_images
+from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
@@ -51,7 +60,12 @@ class Workshop:
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
-        seeds_of = {row.name: self.terms.seeds[: None if row.every_seed else 1] for row in rows}
+        for row in rows:
+            self._refuse_adopted(row)
+        seeds_of = {
+            row.name: tuple(row.adopted) or self.terms.seeds[: None if row.every_seed else 1]
+            for row in rows
+        }
         total = sum(map(len, seeds_of.values()))
         settled: list[Row] = []
         measured: list[Measured] = []
@@ -68,14 +82,15 @@ class Workshop:
     def _measured(self, row: Row, seed: int, first: Measured | None = None) -> Measured:
         """Train and judge a row with a seed; its first seed chooses what tasks let choose."""
         run = replace(row.run, seed=seed)
-        training = self._trained(row, run) if row.trained else None
-        if self.judge in BY_TASK:
-            judged = {
-                task.name: self._transferred(row, run, task, first) for task in self.terms.tasks
-            }
-        else:
-            judged = {data.name: self._judged(row, run, data) for data in self.terms.data}
-        if row.trained and row.continues is None and self.bench.world.leads:
+        training = None
+        if row.trained:
+            training = self._trained_before(row, run) if row.adopted else self._trained(row, run)
+        judged: dict[str, dict[str, Any]] = {}
+        if self.judge not in BY_TASK:
+            judged |= {data.name: self._judged(row, run, data) for data in self.terms.data}
+        judged |= {task.name: self._transferred(row, run, task, first) for task in self.terms.tasks}
+        own = row.trained and not row.adopted
+        if own and row.continues is None and self.bench.world.leads:
             # The network is kept; what only going on would need takes twice its room.
             shutil.rmtree(self._folder(row, seed).checkpoints, ignore_errors=True)
         return Measured(row.name, seed, judged, training)
@@ -85,6 +100,7 @@ class Workshop:
         folder = self._folder(row, run.seed)
 
         def carried_to_the_end() -> dict[str, Any]:
+            self._refuse_unusable(run)
             images = self._pixels(row.images or self.terms.data[0].train, run)
             asked = Asked(images, lambda count, gpu: (run, []), out=folder.path)
             train(asked, self.bench.world, self.bench.display)
@@ -94,9 +110,7 @@ class Workshop:
                     f"{folder.path} has been trained for {closing['epochs']} epochs already, and "
                     f"{row.name!r} wants to judge it after {run.epochs}; choose another --out"
                 )
-            journal = folder.journal()
-            spent = sum(sum(entry["seconds"].values()) for entry in journal)
-            return {"journal": journal, "closing": closing, "seconds": round(spent, 1)}
+            return _course_of(folder)
 
         wanted = {**_described(run), "images": str(row.images or self.terms.data[0].train)}
         name = f"{slug(row.name)}-seed{run.seed}-training"
@@ -105,27 +119,83 @@ class Workshop:
         self.bench.world.wait()
         return self._once(name, wanted, carried_to_the_end)
 
+    def _refuse_unusable(self, run: Run) -> None:
+        """Raise, before anything is trained, where the labelled images could judge nothing."""
+        if self.judge in BY_TASK:
+            return
+        for data in self.terms.data:
+            images, test = (
+                self._opened(place, run.network.input_size, _colour(run))
+                for place in (data.train, data.test)
+            )
+            refuse_different_classes(images, test)
+            split(images, self.terms.probe.held_out, self.terms.probe.seed)
+
+    def _trained_before(self, row: Row, run: Run) -> dict[str, Any]:
+        """The same of a run that is only looked at."""
+        folder = self._folder(row, run.seed)
+        name = f"{slug(row.name)}-seed{run.seed}-training"
+        self.bench.display.say(f"  trained before: {folder.path}")
+
+        def read() -> dict[str, Any]:
+            return {**_course_of(folder), "from": str(folder.path)}
+
+        return self._once(name, self._network(row, run), read)
+
+    def _refuse_adopted(self, row: Row) -> None:
+        """Raise where a run to be adopted has learnt from other images than the study has."""
+        if row.adopted:
+            images = row.images or self.terms.data[0].train
+            index = Store(self._pixels(images, row.run)).index
+            for place in row.adopted.values():
+                refuse_other_images(RunFolder(place), index, images)
+
+    def _network(self, row: Row, run: Run) -> dict[str, Any]:
+        """What decides the network of a row."""
+        wanted = _described(run) if row.trained else asdict(_shape(run))
+        if row.adopted:
+            wanted["adopted"] = fingerprint(self._folder(row, run.seed))
+        return {**wanted, "seed": run.seed}
+
     def _borrow(self, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
         """Copy a network that another study has trained with these settings on these images."""
-        part = self.out / "parts" / f"{name}.json"
-        if part.exists():
+        if self._part(name).exists():
             return
-        for study in self.networks_of:
-            for other in sorted((study / "parts").glob("*-training.json")):
-                source = study / "runs" / other.name.removesuffix("-training.json")
-                done: dict[str, Any] = {}
-                with suppress(OSError, ValueError):
-                    done = json.loads(other.read_text())
-                alike = _resolved(done.get("settings", {})) == _resolved(wanted)
-                if not alike or not (source / "model.safetensors").is_file():
-                    continue
-                # The part is written last: where this is cut short, it is done anew.
-                shutil.rmtree(folder.path, ignore_errors=True)
-                shutil.copytree(source, folder.path, ignore=_NOT_LENT)
-                text = json.dumps({**done, "settings": wanted, "from": str(source)}, indent=1)
-                RunFolder(part.parent).write(part.name, text + "\n")
-                self.bench.display.say(f"  trained before: {source}")
+        for other, done in self._lent("training"):
+            source = other.parents[1] / "runs" / other.name.removesuffix("-training.json")
+            alike = _resolved(done.get("settings", {})) == _resolved(wanted)
+            if not alike or not (source / "model.safetensors").is_file():
+                continue
+            # The part is written last: where this is cut short, it is done anew.
+            shutil.rmtree(folder.path, ignore_errors=True)
+            shutil.copytree(source, folder.path, ignore=_NOT_LENT)
+            self._write(name, {**done, "settings": wanted, "from": str(source)})
+            self.bench.display.say(f"  trained before: {source}")
+            return
+
+    def _borrow_trial(self, name: str, wanted: dict[str, Any], images: str) -> None:
+        """Take over what a trial with these settings on these images has come to elsewhere."""
+        if self._part(name).exists():
+            return
+        for other, done in self._lent("held-out"):
+            if done.get("images") == images and done.get("settings") == _as_json(wanted):
+                self._write(name, {**done, "from": str(other)})
+                self.bench.display.say(f"  tried before: {other}")
                 return
+
+    def _lent(self, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The parts of a kind that other studies have done."""
+        for study in self.networks_of:
+            for part in sorted((study / "parts").glob(f"*-{kind}.json")):
+                with suppress(OSError, ValueError):
+                    yield part, json.loads(part.read_text())
+
+    def _part(self, name: str) -> Path:
+        return self.out / "parts" / f"{name}.json"
+
+    def _write(self, name: str, part: dict[str, Any]) -> None:
+        place = self._part(name)
+        RunFolder(place.parent).write(place.name, json.dumps(part, indent=1) + "\n")
 
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
@@ -147,8 +217,7 @@ class Workshop:
             return {"data": {"name": data.name, **about}, "result": asdict(result)}
 
         wanted = {
-            **(_described(run) if row.trained else asdict(_shape(run))),
-            "seed": run.seed,
+            **self._network(row, run),
             "train": str(data.train),
             "test": str(data.test),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
@@ -179,8 +248,7 @@ class Workshop:
             return {"data": outcome.data, "figures": figures, "result": outcome.result}
 
         wanted = {
-            **(_described(run) if row.trained else asdict(_shape(run))),
-            "seed": run.seed,
+            **self._network(row, run),
             "data": str(task.data),
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
@@ -193,7 +261,11 @@ class Workshop:
             return row
         for other in before:
             if other.name == row.tuned_like:
-                same = row.candidates[other.candidates.index(other.run)]
+                same = (
+                    replace(other.run, network=row.run.network, pixels=row.run.pixels)
+                    if other.adopted
+                    else row.candidates[other.candidates.index(other.run)]
+                )
                 return _noted(replace(row, run=same), f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
@@ -231,13 +303,20 @@ class Workshop:
             test = self._opened(data.test, size, colour)
             result = probe(self._subject(row, run).network, images, test, self.bench)
             # What the probe says of the test images is not kept: nothing may be chosen by it.
-            return {"held_out": {layer.layer: layer.held_out_top1 for layer in result.layers}}
+            held_out = {layer.layer: layer.held_out_top1 for layer in result.layers}
+            return {"held_out": held_out, "images": images.fingerprint}
 
         wanted = {
             **_described(run),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        found = self._once(f"{slug(trial.name)}-held-out", wanted, by_the_probe)["held_out"]
+        name = f"{slug(trial.name)}-held-out"
+        if self.networks_of:
+            images = self._opened(data.train, run.network.input_size, _colour(run))
+            if self.bench.world.leads:
+                self._borrow_trial(name, wanted, images.fingerprint)
+            self.bench.world.wait()
+        found = self._once(name, wanted, by_the_probe)["held_out"]
         if self.bench.world.leads:  # only the figure is wanted
             shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
         return sum(found.values()) / len(found)
@@ -259,14 +338,16 @@ class Workshop:
         return packed(place, size, _colour(run), stores, self.bench).folder
 
     def _folder(self, row: Row, seed: int) -> RunFolder:
+        if seed in row.adopted:
+            return RunFolder(row.adopted[seed])
         return RunFolder(self.out / "runs" / f"{slug(row.continues or row.name)}-seed{seed}")
 
     def _once(
         self, name: str, wanted: dict[str, Any], make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """What a part gave when it was done; done now if it was not."""
-        wanted = json.loads(json.dumps(wanted))
-        place = self.out / "parts" / f"{name}.json"
+        wanted = _as_json(wanted)
+        place = self._part(name)
         done: dict[str, Any] | None = None
         if place.exists():
             with suppress(OSError, ValueError):
@@ -285,11 +366,18 @@ class Workshop:
                 )
             self.bench.display.say(f"  {name}: done before")
             return done
-        made = {"settings": wanted, **make()}
+        made = {"settings": wanted, **make(), "made": circumstances()}
         if self.bench.world.leads:
-            RunFolder(place.parent).write(place.name, json.dumps(made, indent=1) + "\n")
+            self._write(name, made)
         self.bench.world.wait()  # nobody looks for the file before it is there
         return made
+
+
+def _course_of(folder: RunFolder) -> dict[str, Any]:
+    """Journal and closing pass of a finished run, and what training it took."""
+    journal = folder.journal()
+    spent = sum(sum(entry["seconds"].values()) for entry in journal)
+    return {"journal": journal, "closing": folder.closing, "seconds": round(spent, 1)}
 
 
 def _noted(row: Row, note: str) -> Row:
@@ -299,8 +387,14 @@ def _noted(row: Row, note: str) -> Row:
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with the images by their whole path."""
-    settings = json.loads(json.dumps(settings))
+    settings = _as_json(settings)
     return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
+
+
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they come back from a file."""
+    back: dict[str, Any] = json.loads(json.dumps(settings))
+    return back
 
 
 def _described(run: Run) -> dict[str, Any]:
@@ -326,9 +420,3 @@ def _choice(run: Run) -> str:
 def slug(name: str) -> str:
     """The name as part of a file name."""
     return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
-
-
-def differing(run: Run, recipe: Run) -> dict[str, Any]:
-    """The settings in which a row differs from the recipe, seed apart."""
-    ours, theirs = flat(run), flat(recipe)
-    return {key: value for key, value in ours.items() if key != "seed" and theirs.get(key) != value}
