@@ -86,7 +86,7 @@ class Accounts:
             within = torch.where(told_badly, measured, within)
         spread = within + sizes * offset.square().sum(dim=1)
         means = torch.where(sizes[:, None] > 0, about + self.mean, 0.0)
-        return Totals(sizes, means, spread)
+        return Totals(sizes, means, spread, within)
 
     def _measured(self, means: Tensor, labels: Tensor, which: Tensor) -> Tensor:
         """(k,) float64: squared distances to the means, of the rows of some clusters."""

@@ -15,7 +15,7 @@ from deepcluster.clusters.fast.nearest_kernel import (
     two_nearest,
 )
 from deepcluster.clusters.fast.sums_kernel import sums_by_kernel
-from deepcluster.clusters.neighbours import Neighbours, Prepared, measured, nearest
+from deepcluster.clusters.neighbours import Neighbours, Prepared, measured
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.search import Accounts
 from deepcluster.clusters.totals import Totals
@@ -115,7 +115,7 @@ class SearchByKernel:
                 length = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float32)
                 watch = distance[place, 0] < _TIGHT * length.square()
             for doubtful in watch.nonzero()[:, 0].split(step):
-                exact = nearest(block[doubtful], centroids, count)
+                exact = Prepared.of(centroids).nearest(block[doubtful], count)
                 index[doubtful + place.start] = exact.index
                 distance[doubtful + place.start] = exact.distance
         return Neighbours(index, distance)
