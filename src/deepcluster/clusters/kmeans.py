@@ -184,6 +184,9 @@ def _finished(
         if not len(empty):
             break
         far = _farthest_of_each(labels, found.distance[:, 0], k, world)[: len(empty)]
+        if not len(far) and not isinstance(search, ExactSearch):
+            search = ExactSearch(rows, world)
+            continue
         if not len(far):
             raise NumericsError("the rows cannot be told apart well enough for so many clusters")
         centroids[empty[: len(far)].to(centroids.device)] = rows_at(rows, far, world)

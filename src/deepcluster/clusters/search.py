@@ -44,9 +44,12 @@ class Accounts:
         self._rows, self._world = rows, world
         total = sum(world.counts(len(rows)))
         sums = torch.zeros(rows.width, dtype=torch.float64, device=rows.device)
+        largest = torch.zeros((), device=rows.device)
         for _, block in rows.blocks(self.block):
             sums += block.sum(dim=0, dtype=torch.float64)
+            largest = torch.maximum(largest, torch.stack(block.aminmax()).abs().amax())
         self.mean = (world.sum(sums) / total).float()
+        self.largest = float(largest)  # of this process's numbers, without their signs
 
     @property
     def block(self) -> int:
