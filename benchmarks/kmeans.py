@@ -298,7 +298,11 @@ def _alone(send: Any, work: str, size: tuple[int, int, int], repeats: int) -> No
     rows = unit_rows(count, width, "cpu")
     start = starting_rows(rows, k)
     do: Callable[[Tensor, Tensor], Tensor] = globals()[work]
-    do(rows[:64], start[:2])  # imports, and threads that wait to be used
+    try:
+        do(rows[:64], start[:2])  # imports, and threads that wait to be used
+    except ImportError:
+        send.send(None)
+        return
     before = _peak()
     results = []
     took = seconds(lambda: results.append(do(rows, start)), repeats, warm=False)
@@ -306,7 +310,7 @@ def _alone(send: Any, work: str, size: tuple[int, int, int], repeats: int) -> No
 
 
 def alone(work: str, size: tuple[int, int, int], repeats: int = 2, **environment: str) -> Any:
-    """(seconds, MiB, result), or None where the peer is not installed."""
+    """(seconds, MiB, result), or in words why there is none."""
     os.environ.update(environment)
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
@@ -315,10 +319,13 @@ def alone(work: str, size: tuple[int, int, int], repeats: int = 2, **environment
     process.start()
     send.close()
     try:
-        took, more, result = receive.recv()
+        found = receive.recv()
+        if found is None:
+            return "not installed"
+        took, more, result = found
         return took, more, torch.from_numpy(result)
     except EOFError:
-        return None
+        return "failed"
     finally:
         process.join()
         for name in environment:
@@ -342,8 +349,8 @@ def on_cpu(report: Report) -> None:
     ]
     for name, work, environment in peers:
         found = alone(work, CPU_SIZE, **environment)
-        if found is None:
-            report.add(f"| {name} | not installed | | |")
+        if isinstance(found, str):
+            report.add(f"| {name} | {found} | | |")
             continue
         took, more, centroids = found
         objective = mean_squared_distance(rows, centroids)
@@ -358,8 +365,8 @@ def on_cpu(report: Report) -> None:
         ("faiss-cpu, OPENBLAS_CORETYPE=SkylakeX", "faiss_graph", {"OPENBLAS_CORETYPE": "SkylakeX"}),
     ]:
         found = alone(work, size, repeats=1, **environment)
-        if found is None:
-            report.add(f"| {name} | not installed | |")
+        if isinstance(found, str):
+            report.add(f"| {name} | {found} | |")
             continue
         mine = found[2] if mine is None else mine
         same = float((found[2] == mine).float().mean())

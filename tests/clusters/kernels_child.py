@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 import torch
 
 from deepcluster.clusters import KMeans
@@ -127,6 +128,24 @@ def check_tight(count, d, k):
         assert torch.allclose(told, best, rtol=1e-3), precision
 
 
+def check_extreme():
+    """Rows whose squares vanish or overflow in float32 are none for kernels; far centroids are."""
+    source.manual_seed(1)
+    rows = normal(40, 8).to(device)
+    world = World(device=device)
+    for precision in ("bfloat16", "tf32", "float32"):
+        for far, factor in ((1, 1e-24), (1, 1e20), (1e20, 1)):
+            extreme = factor * rows
+            extreme[0] *= far
+            with pytest.raises(ValueError, match="squares are of float32"):
+                SearchByKernel(Rows.of(extreme), world, precision)
+        centroids = 1e25 * normal(12, 8).to(device)
+        best = torch.cdist(rows.double(), centroids.double()).sort(dim=1).values[:, :2]
+        told = SearchByKernel(Rows.of(rows), world, precision).two_nearest(centroids)
+        assert torch.allclose(told.distance.sqrt(), best, rtol=1e-3, atol=0), precision
+
+
+check_extreme()
 if not real:
     check_tight(60, 16, 40)
     sys.stdout.write("equal\n")

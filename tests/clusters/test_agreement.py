@@ -191,3 +191,11 @@ def test_misuse():
         cluster_purity(torch.tensor([-1]), torch.tensor([1]))
     with pytest.raises(UsageError, match="normalizer"):
         normalized_mutual_information(torch.tensor([0, 1]), torch.tensor([0, 1]), "max")
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b"], [0.5, 1.0], [0.0, float("nan")], [0.0, float("inf")], [[0], [1]]]
+)
+def test_labels_that_are_no_whole_numbers_are_refused(labels):
+    with pytest.raises(UsageError, match="whole number for each row"):
+        Contingency.of(labels, [0, 1])

@@ -95,3 +95,44 @@ def test_transform_keeps_its_digits_for_rows_far_from_zero():
     near, far = KMeans(k=5).fit(rows), KMeans(k=5).fit(rows + 1000)
     assert np.allclose(near.transform(rows), far.transform(rows + 1000), atol=1e-2)
     assert np.array_equal(far.transform(rows + 1000).argmin(axis=1), far.labels_)
+
+
+def test_rows_of_float64_far_from_zero_are_grouped_as_scikit_learn_does():
+    rows = blobs().astype(np.float64)
+    near, far = KMeans(k=5).fit(rows), KMeans(k=5).fit(rows + 1e9)
+    assert np.array_equal(far.labels_, near.labels_)
+    assert far.inertia_ == pytest.approx(near.inertia_, rel=1e-5)
+    reference = Reference(5, init=far.cluster_centers_, n_init=1).fit(rows + 1e9)
+    assert far.inertia_ == pytest.approx(reference.inertia_, rel=1e-5)
+    assert np.array_equal(far.predict(rows + 1e9), far.labels_)
+    assert np.allclose(far.transform(rows + 1e9), near.transform(rows), atol=1e-4)
+    assert np.allclose(far.cluster_centers_ - 1e9, near.cluster_centers_, atol=1e-4)
+    by_tensor = KMeans(k=5).fit(torch.from_numpy(rows + 1e9))
+    assert np.array_equal(by_tensor.predict(torch.from_numpy(rows + 1e9)).numpy(), far.labels_)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_what_cannot_be_predicted_is_refused_too(as_tensor):
+    rows = blobs()
+    model = KMeans(k=5).fit(rows)
+    broken = rows.copy()
+    broken[[7, 9], 1] = np.nan
+    for wrong, message in (
+        (rows.astype(np.complex64), "Complex data not supported"),
+        (rows.astype(np.float64) * 1e300, "too large for dtype"),
+        (broken, r"(?s)NaN.*Not finite: row 7, 9\."),
+        (rows[:, :2], "expecting 4 features"),
+        (rows[0], "Expected 2D"),
+    ):
+        given = torch.from_numpy(wrong) if as_tensor else wrong
+        for verb in (model.predict, model.transform):
+            with pytest.raises(ValueError, match=message):
+                verb(given)
+
+
+def test_tensors_that_are_sparse_or_of_few_digits():
+    rows = torch.from_numpy(blobs())
+    with pytest.raises(TypeError, match="dense data is required"):
+        KMeans(k=5).fit(rows.to_sparse())
+    assert KMeans(k=5).fit(rows.bfloat16()).transform(rows.bfloat16()).shape == (300, 5)
+    assert len(KMeans(k=4).fit(rows > 0).predict(rows > 0)) == 300

@@ -75,16 +75,20 @@ def test_assign_to_a_single_centroid_has_no_second():
     assert margins.tolist() == [torch.inf, torch.inf]
 
 
+def by_scikit_learn(rows, start, iterations=20):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return Reference(len(start), init=start.numpy(), n_init=1, max_iter=iterations, tol=0).fit(
+            rows.numpy()
+        )
+
+
 @pytest.mark.parametrize("iterations", [1, 5, 20])
 def test_like_scikit_learn_from_the_same_start(iterations):
     rows = blobs(n=1500, d=16, k=30)
     start = rows[:20]
     ours = KMeans(k=20, iterations=iterations)(rows, centroids=start)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        theirs = Reference(20, init=start.numpy(), n_init=1, max_iter=iterations, tol=0).fit(
-            rows.numpy()
-        )
+    theirs = by_scikit_learn(rows, start, iterations)
     assert ours.objective[-1] == pytest.approx(theirs.inertia_ / len(rows), rel=0.01)
     assert (ours.labels.numpy() == theirs.labels_).mean() > 0.99
 
@@ -164,13 +168,14 @@ def test_no_cluster_is_empty_while_there_are_k_distinct_rows(rows, data):
 
 def test_the_paper_splits_a_cluster_in_proportion_to_the_rows_it_can_give():
     sizes = torch.tensor([5, 0, 1, 3, 9])
-    spread = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)  # the last: equal rows
+    spread = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5], dtype=torch.float64)
+    within = torch.tensor([1.0, 0.0, 0.0, 1.0, 1e-33], dtype=torch.float64)  # the last: equal rows
     means = torch.tensor([[0.0], [0.0], [2.0], [3.0], [4.0]], dtype=torch.float64)
     donors = []
     source = generator()
     for _ in range(300):
         centroids = means.float()
-        assert _split_into_empty(centroids, Totals(sizes, means, spread), source) == 1
+        assert _split_into_empty(centroids, Totals(sizes, means, spread, within), source) == 1
         moved = (centroids[:, 0] != means[:, 0].float()).nonzero()[:, 0].tolist()
         donor = next(i for i in moved if i != 1)
         # Both stand beside the old centroid, at equal distances on opposite sides.
@@ -234,3 +239,40 @@ def test_rows_to_assign_that_are_not_finite_are_named(value):
     rows[4, 1] = value
     with pytest.raises(NumericsError, match=r"1 of 6 rows .*row 4"):
         assign(rows, torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5, 1e6])
+def test_a_split_shows_however_far_the_rows_are_from_zero(offset):
+    """A hundredth of the spread is less than the last digit of 1e6."""
+    rows = blobs(n=300, d=8, k=1) + offset
+    clusters = KMeans(k=40)(rows, centroids=torch.full((40, 8), 1e4 + offset))
+    check_whole(clusters, rows, 40)
+    assert clusters.repaired == 39
+    several = [KMeans(k=40)(rows, generator=generator(seed)).objective[-1] for seed in range(3)]
+    assert clusters.objective[-1] < 1.05 * max(several)
+
+
+def test_a_cluster_of_equal_rows_is_split_once_at_most():
+    """Once, while it still has others; then the copies are passed over, however many they are."""
+    rows = torch.cat([blobs(n=300, d=8, k=1), torch.full((4000, 8), 1 / 3)])
+    clusters = KMeans(k=40)(rows, centroids=rows[-1:].expand(40, -1))
+    check_whole(clusters, rows, 40)
+    assert clusters.repaired <= 42
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64])
+def test_rows_with_more_digits_than_float32_are_read_about_their_mean(kind):
+    rows = (100 * blobs()).round().double()
+    far = (rows + 10**11).to(kind)
+    expected = KMeans(k=10)(rows, centroids=rows[:10])
+    found = KMeans(k=10)(far, centroids=far[:10])
+    assert torch.equal(found.labels, expected.labels)
+    assert found.centroids.dtype == torch.float64
+    torch.testing.assert_close(
+        found.centroids - 10**11, expected.centroids.double(), atol=1e-3, rtol=0
+    )
+    labels, distances, _ = assign(far, found.centroids)
+    assert torch.equal(labels, found.labels)
+    torch.testing.assert_close(distances, found.distances)
+    theirs = by_scikit_learn(far.double(), far[:10].double())
+    assert found.objective[-1] * 600 == pytest.approx(theirs.inertia_, rel=1e-4)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from deepcluster.clusters import nearest
+from deepcluster.clusters import nearest, nearest_others
 from deepcluster.clusters import neighbours as room
-from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.errors import NumericsError, UsageError
 
 
 def by_brute_force(queries, rows, count, skip_self_from=None):
@@ -107,3 +107,26 @@ def test_misuse_and_no_queries():
     with pytest.raises(UsageError, match="4 neighbours were asked for, and 3 rows"):
         nearest(rows, rows, 4, skip_self_from=0)
     assert nearest(rows[:0], rows, 2).index.shape == (0, 2)
+
+
+def test_what_cannot_be_compared():
+    rows = torch.randn(5000, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(UsageError, match="queries of 2 columns cannot be compared with rows of 3"):
+        nearest(rows[:4, :2], rows, 1)
+    with pytest.raises(UsageError, match=r"shape \(3,\)"):
+        nearest(rows[0], rows, 1)
+    rows[[7, 4500]] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    for ask in (lambda: nearest(rows, rows, 1), lambda: nearest_others(rows, 1)):
+        with pytest.raises(NumericsError, match=r"2 of 5000 rows .*rows 7, 4500"):
+            ask()
+    with pytest.raises(NumericsError, match="1 of 1 rows"):
+        nearest(torch.tensor([[1e300, 0.0, 0.0]], dtype=torch.float64), rows, 1)
+    found = nearest(rows[:1], rows, 4998).index[0].tolist()
+    assert sorted(found) == [i for i in range(5000) if i not in (7, 4500)]
+
+
+def test_arrays_are_compared_as_tensors_are():
+    rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    found = nearest(rows.numpy()[:5], rows.numpy(), 3)
+    assert torch.equal(found.index, nearest(rows[:5], rows, 3).index)
+    assert torch.equal(nearest_others(rows.numpy(), 2).index, nearest_others(rows, 2).index)

@@ -192,6 +192,9 @@ def test_rows_that_are_not_finite_are_named():
         (torch.ones(5, 2, 2), "matrix"),
         (torch.ones(5, 2, dtype=torch.bool), "rows of bool"),
         (torch.ones(5, 2, dtype=torch.complex64), "rows of complex64"),
+        (torch.ones(5, 0), r"shape \(5, 0\)"),
+        (torch.ones(5, 2).to_sparse(), "sparse float32.*give a dense matrix"),
+        ([[1.0, 2.0], [3.0]], "no matrix"),
     ],
 )
 def test_what_is_no_matrix_of_numbers(rows, words):
@@ -289,6 +292,11 @@ def test_arrays_that_run_backwards_or_are_of_the_other_byte_order():
     )
     with pytest.raises(UsageError, match="rows of <U1 cannot be grouped"):
         KMeans(k=2)(np.array([["a", "b"]]))
+
+
+def test_centroids_that_are_no_numbers():
+    with pytest.raises(UsageError, match="no matrix of numbers"):
+        KMeans(k=3)(blobs(), centroids="abc")
 
 
 def test_centroids_may_be_parameters():

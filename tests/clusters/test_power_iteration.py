@@ -151,3 +151,27 @@ def test_misuse():
 def test_settings_that_make_no_sense(settings, said):
     with pytest.raises(UsageError, match=said):
         PowerIteration(**settings)(torch.randn(10, 2))
+
+
+def test_heights_beyond_all_numbers_are_said():
+    rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    pic = PowerIteration(sigma=10.0, alpha=1.0, update="released", iterations=2000)
+    with pytest.raises(NumericsError, match="grow beyond all numbers"):
+        pic(rows)
+
+
+@pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.ManySingletons")
+def test_a_sigma_whose_square_is_no_number():
+    """Of equal rows the weight is one even then. 0 and 1 are met three times, 2 twice, 3 never."""
+    rows = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0])[:, None]
+    tiny = PowerIteration(neighbours=2, sigma=1e-200)(rows)
+    assert tiny.labels.tolist() == [0, 1, 0, 0, 2, 3, 4]
+    wide, wider = (PowerIteration(neighbours=2, sigma=sigma)(rows) for sigma in (1e100, 1e200))
+    assert torch.equal(wide.labels, wider.labels)
+
+
+def test_centroids_of_float64_rows_far_from_zero():
+    rows = two_triangles().double()
+    near, far = (PowerIteration(neighbours=2, sigma=5.0)(rows + at) for at in (0, 1e9))
+    assert torch.equal(near.labels, far.labels)
+    torch.testing.assert_close(far.centroids - 1e9, near.centroids.double(), atol=1e-5, rtol=0)

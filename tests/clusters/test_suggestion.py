@@ -109,3 +109,10 @@ def test_a_row_that_is_not_finite_is_named_as_it_was_given():
     rows[7, 1] = torch.nan
     with pytest.raises(NumericsError, match=r"1 of 300 rows .* \(row 7\)"):
         suggest_k(rows)
+
+
+def test_features_that_are_no_matrix():
+    with pytest.raises(UsageError, match=r"shape \(40,\)"):
+        suggest_k(torch.zeros(40))
+    with pytest.raises(UsageError, match="whole number"):
+        suggest_k(torch.randn(40, 2), classes=2.5)

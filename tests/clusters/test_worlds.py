@@ -29,6 +29,7 @@ def clusterings():
         "many clusters": lambda rows, world: KMeans(k=150, iterations=4)(rows, world),
         "repairs": lambda rows, world: KMeans(k=12)(rows, world, centroids=far),
         "refills": lambda rows, world: KMeans(k=12, iterations=0)(rows, world, centroids=far),
+        "far from zero": lambda rows, world: KMeans(k=12)(rows.double() + 1e9, world),
         "paper": lambda rows, world: PowerIteration(sigma="auto")(rows, world),
         "released": lambda rows, world: PowerIteration(
             sigma="auto", update="released", merge_singletons=True

@@ -192,7 +192,16 @@ def cluster_purity(labels: Labels, classes: Labels) -> Tensor:
 
 
 def _as_array(labels: Labels) -> NDArray[np.int64]:
-    return np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels).astype(np.int64)
+    given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    whole = given.dtype.kind in "iub"
+    if given.dtype.kind == "f":
+        whole = bool(((given == np.rint(given)) & (np.abs(given) < 2.0**63)).all())
+    if given.ndim != 1 or not whole:
+        raise UsageError(
+            f"labels of {given.dtype} in the shape {given.shape} cannot be compared: give one "
+            "whole number for each row"
+        )
+    return given.astype(np.int64)
 
 
 def _entropy(sizes: NDArray[np.int64]) -> float:

@@ -28,7 +28,10 @@ class Clusters:
     repaired: int
     """How many times an empty group was given rows of another."""
     centroids: Tensor
-    """(count, d) float32: of k-means the centroids, of other methods the means of the groups."""
+    """(count, d) float32: of k-means the centroids, of other methods the means of the groups.
+
+    float64 where rows of float64 were too far from zero to be told apart in float32.
+    """
     distances: Tensor
     """(n,) float32: from each row to the centroid of its own group."""
     margins: Tensor

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -17,6 +18,8 @@ from deepcluster.clusters.clusters import Clusters
 from deepcluster.clusters.neighbours import nearest
 from deepcluster.clusters.rows import Rows, directions
 from deepcluster.runtime.errors import DeepClusterError
+
+_NAMED = 5  # of the rows that are not finite
 
 
 class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -34,6 +37,8 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
         except DeepClusterError as error:
             raise ValueError(str(error)) from error
         centroids = clusters.centroids.to(rows.device)
+        # Centroids of float64 are those of rows too far from zero for float32.
+        self._origin = centroids.mean(dim=0).cpu() if centroids.dtype == torch.float64 else None
         self.labels_ = _as_given(clusters.labels.to(rows.device).int(), X)
         self.cluster_centers_ = _as_given(centroids, X)
         self.inertia_ = clusters.objective[-1] * len(rows)
@@ -47,8 +52,7 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def predict_with_margin(self, X: Any) -> tuple[Any, Any, Any]:  # noqa: N803
         """The nearest centroid of each row, its distance, and how much farther the next one is."""
-        rows = self._direction(self._taken(X, reset=False))
-        centroids = self._centroids(rows)
+        rows, centroids = self._comparable(self._taken(X, reset=False))
         found = nearest(rows, centroids, min(2, len(centroids)))
         own = found.distance[:, 0].sqrt()
         other = found.distance[:, -1].sqrt() if len(centroids) > 1 else own + torch.inf
@@ -57,8 +61,7 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Any:  # noqa: N803
         """The distance of each row to each centroid."""
-        rows = self._direction(self._taken(X, reset=False))
-        centroids = self._centroids(rows)
+        rows, centroids = self._comparable(self._taken(X, reset=False))
         exact = centroids.double()
         # By differences, not by products: a small distance between large numbers keeps its digits.
         parts = [
@@ -67,32 +70,55 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
         ]
         return _as_given(torch.cat(parts), X)
 
-    def _direction(self, rows: Tensor) -> Tensor:
-        """The rows as the metric has them."""
+    def _comparable(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows as the metric has them, and the centroids, both float32."""
+        centroids = torch.as_tensor(self.cluster_centers_, device=rows.device)
+        if self._origin is not None:
+            origin = self._origin.to(rows.device)
+            rows, centroids = rows.double() - origin, centroids.double() - origin
+        rows = rows.float()
+        if not bool(rows.isfinite().all()):
+            raise ValueError("Input X contains infinity or a value too large for dtype('float32').")
         spherical = getattr(self, "metric", "euclidean") == "spherical"
-        return directions(rows.float()) if spherical else rows.float()
-
-    def _centroids(self, rows: Tensor) -> Tensor:
-        check_is_fitted(self)
-        return torch.as_tensor(self.cluster_centers_, dtype=torch.float32, device=rows.device)
+        return directions(rows) if spherical else rows, centroids.float()
 
     def _taken(self, X: Any, *, reset: bool) -> Tensor:  # noqa: N803
         """The rows, where they are, after scikit-learn's own checks of them."""
         if not reset:
             check_is_fitted(self)
         least = 2 if reset else 1
+        given = _as_array(X.detach()) if isinstance(X, Tensor) else X
+        kinds = "numeric" if isinstance(X, Tensor) else [np.float64, np.float32]
+        try:
+            array = validate_data(self, given, reset=reset, dtype=kinds, ensure_min_samples=least)
+        except ValueError as error:
+            raise ValueError(f"{error}{_named_rows(given)}") from error
         if isinstance(X, Tensor):
-            array = X.detach().cpu().float().numpy()
-            validate_data(self, array, reset=reset, ensure_min_samples=least)
-            return X.detach()
-        array = validate_data(
-            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
-        )
+            return X.detach().float() if X.dtype == torch.bool else X.detach()
         return Rows.of(np.asarray(array)).source
 
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
+
+
+def _as_array(rows: Tensor) -> NDArray[Any]:
+    """For scikit-learn to look at."""
+    if rows.layout != torch.strided:
+        raise TypeError(
+            "Sparse data was passed for X, but dense data is required. Use '.to_dense()'."
+        )
+    return (rows.float() if rows.dtype == torch.bfloat16 else rows).cpu().numpy()
+
+
+def _named_rows(given: Any) -> str:
+    """Which rows are not finite, where that is what is wrong."""
+    array = np.asarray(given)
+    if array.ndim != 2 or array.dtype.kind != "f":
+        return ""
+    broken = np.flatnonzero(~np.isfinite(array).all(axis=1)).tolist()
+    more = ", ..." if len(broken) > _NAMED else ""
+    return f"\nNot finite: row {', '.join(map(str, broken[:_NAMED]))}{more}." if broken else ""
 
 
 def _as_given(result: Tensor, like: Any) -> Any:

@@ -14,6 +14,10 @@ from deepcluster.runtime.world import World
 
 _BLOCK = {"cpu": 2**17, "cuda": 2**25}  # numbers hashed at once
 _NAMED = 5  # of the rows that are not finite
+# How many times their spread rows may be away from zero and be read as float32 as they are. Farther
+# away, what float32 leaves out would be more than a ten-thousandth of the spread.
+_FAR = 1000
+_MORE_DIGITS = {torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
 
 
 def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tensor]:
@@ -34,8 +38,7 @@ def checked(rows: Any, world: World, *, unit: bool = False) -> tuple[Rows, Tenso
     widths = world.counts(read.width)
     if len(set(widths)) > 1:
         raise UsageError(f"the rows of the processes have different widths: {widths}")
-    if unit:
-        read = read.directions()
+    read = read.directions() if unit else _moved_if_far(read, world)
     # Room for all results beforehand: small ones left between large blocks would hold the memory
     # of these.
     prints = torch.zeros(len(read), dtype=torch.int64, device=read.device)
@@ -60,14 +63,44 @@ def _read(rows: Any, world: World) -> tuple[Rows | None, UsageError | None]:
         read = Rows.of(rows, world.device)
     except UsageError as error:
         return None, error
-    real = not (read.source.dtype.is_complex or read.source.dtype == torch.bool)
-    if read.source.ndim == 2 and real:
-        return read, None
-    kind = str(read.source.dtype).removeprefix("torch.")
-    return None, UsageError(
-        f"rows of {kind} in the shape {tuple(read.source.shape)} cannot be grouped: "
-        "give a matrix (rows, columns) of real numbers"
+    problem = _not_a_matrix(read.source)
+    return (read, None) if problem is None else (None, problem)
+
+
+def matrix(values: Any) -> Tensor:
+    """The values as a tensor, if they are a matrix of real numbers."""
+    source = Rows.of(values).source
+    problem = _not_a_matrix(source)
+    if problem is not None:
+        raise problem
+    return source
+
+
+def _not_a_matrix(source: Tensor) -> UsageError | None:
+    real = not (source.dtype.is_complex or source.dtype == torch.bool)
+    dense = source.layout == torch.strided
+    if source.ndim == 2 and source.shape[1] and real and dense:
+        return None
+    kind = ("" if dense else "sparse ") + str(source.dtype).removeprefix("torch.")
+    return UsageError(
+        f"rows of {kind} in the shape {tuple(source.shape)} cannot be grouped: "
+        f"give a {'' if dense else 'dense '}matrix (rows, columns) of real numbers"
     )
+
+
+def _moved_if_far(rows: Rows, world: World) -> Rows:
+    """The rows, read about their mean where float32 would leave out too much of how they differ."""
+    if not world.any(rows.source.dtype in _MORE_DIGITS):
+        return rows
+    total = max(1, sum(world.counts(len(rows))))
+    block = _block_of(rows)
+    parts = [rows.source[p : p + block] for p in range(0, len(rows), block)]
+    zero = torch.zeros(rows.width, dtype=torch.float64, device=rows.device)
+    sums = sum((p.to(rows.device).double().sum(dim=0) for p in parts), zero)
+    mean = world.sum(sums) / total
+    squares = sum(((p.to(rows.device).double() - mean).square().sum(dim=0) for p in parts), zero)
+    spread = (world.sum(squares).sum() / total).sqrt()
+    return rows.about(mean) if bool(mean.norm() > _FAR * spread) else rows
 
 
 def fingerprints(rows: Tensor) -> Tensor:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deepcluster.clusters.neighbours import Neighbours, Prepared, full_float32, nearest
+from deepcluster.clusters.gate import matrix
+from deepcluster.clusters.neighbours import (
+    Neighbours,
+    Prepared,
+    full_float32,
+    nearest,
+    refuse_broken,
+)
 from deepcluster.clusters.shares import on_each_core
 
 _BLOCK = 2048  # rows that meet as many others at once
@@ -25,8 +32,10 @@ def nearest_others(rows: Tensor, count: int) -> Neighbours:
 
     The same as `nearest` of all rows among themselves, each leaving out itself.
     """
+    rows = matrix(rows)
     if rows.device.type != "cpu" or len(rows) < 2 * _BLOCK or count + 2 > _GROUP:
         return nearest(rows, rows, count, skip_self_from=0)
+    refuse_broken(rows)
     prepared = Prepared.of(rows)
     if not bool(prepared.norms.isfinite().all()):  # beyond what scores can tell
         return nearest(rows, rows, count, skip_self_from=0)

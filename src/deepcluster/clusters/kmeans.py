@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepcluster.clusters.clusters import ALONE, Clusters
 from deepcluster.clusters.estimator import CentroidEstimator
-from deepcluster.clusters.gate import checked, refuse_nonfinite
+from deepcluster.clusters.gate import checked, matrix
 from deepcluster.clusters.neighbours import nearest
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.search import ExactSearch, Search
@@ -26,6 +26,7 @@ from deepcluster.runtime.world import World
 # How far, beside the spread of its rows, a centroid and its new twin are moved apart. They move in
 # opposite directions, so the border between them runs through the middle of the rows.
 _PERTURBATION = 0.01
+_ROUNDED = 2.0**-46  # of the largest number: a deviation that is rounding, in float64
 _NO_DIRECTION = 1e-6  # length of a mean of unit rows that is rounding, not direction
 
 
@@ -120,7 +121,7 @@ class KMeans(CentroidEstimator):
             if here:
                 centroids = self._settled(centroids, before)
             repaired += here
-            if torch.equal(centroids, before):
+            if not here and torch.equal(centroids, before):
                 break  # so would all iterations to come
             little = self.tolerance * objective[-1]
             if len(objective) > 1 and not here and objective[-2] - objective[-1] < little:
@@ -183,6 +184,9 @@ def _finished(
         if not len(empty):
             break
         far = _farthest_of_each(labels, found.distance[:, 0], k, world)[: len(empty)]
+        if not len(far) and not isinstance(search, ExactSearch):
+            search = ExactSearch(rows, world)
+            continue
         if not len(far):
             raise NumericsError("the rows cannot be told apart well enough for so many clusters")
         centroids[empty[: len(far)].to(centroids.device)] = rows_at(rows, far, world)
@@ -198,7 +202,7 @@ def _finished(
         sizes=sizes,
         objective=[*objective, final],
         repaired=repaired,
-        centroids=centroids.cpu(),
+        centroids=rows.placed(centroids).cpu(),
         distances=world.gather(own.float().cpu()),
         margins=world.gather((other - own).float().cpu()),
         search=path,
@@ -210,10 +214,13 @@ def assign(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     The margin is how much farther the second-best centroid is; inf if there is only one.
     """
-    # A sum is finite if, and only if, all that it is of are.
-    broken = (~rows.sum(dim=1, dtype=torch.float64).isfinite()).nonzero()[:, 0]
-    refuse_nonfinite(broken, len(rows), len(rows), ALONE)
-    found = nearest(rows, centroids.to(rows.device), min(2, len(centroids)))
+    rows = matrix(rows)
+    centroids = matrix(centroids).to(rows.device)
+    if not len(centroids) or not centroids.isfinite().all():
+        raise NumericsError(
+            "there is no centroid to assign rows to, or one holds numbers that are not finite"
+        )
+    found = nearest(rows, centroids, min(2, len(centroids)))
     distance = found.distance.sqrt()
     own = distance[:, 0]
     other = distance[:, 1] if len(centroids) > 1 else torch.full_like(own, torch.inf)
@@ -257,11 +264,14 @@ def _split_into_empty(centroids: Tensor, totals: Totals, generator: torch.Genera
 
     The paper: "randomly select a non-empty cluster and use its centroid with a small random
     perturbation as the new centroid for the empty cluster". A cluster is selected in proportion to
-    the rows it can give away; one whose rows all lie on its centroid has none to give.
+    the rows it can give away; one whose rows are all equal has none to give.
     """
     sizes = totals.sizes.cpu()
     empty = (sizes == 0).nonzero()[:, 0]
-    weights = (sizes - 1).clamp(min=0).double() * (totals.spread.cpu() > 0)
+    if not len(empty):
+        return 0
+    rounding = (_ROUNDED * totals.means.abs().amax()).square() * totals.sizes
+    weights = (sizes - 1).clamp(min=0).double() * (totals.within > rounding).cpu()
     # All at once, each donor once: k may be a million. Who finds no donor waits for the next turn.
     count = min(len(empty), int((weights > 0).sum()))
     if not count:
@@ -271,7 +281,12 @@ def _split_into_empty(centroids: Tensor, totals: Totals, generator: torch.Genera
     device = centroids.device
     donors, empty = donors.to(device), empty[:count].to(device)
     variance = totals.spread[donors] / totals.sizes[donors] / centroids.shape[1]
-    step = (_PERTURBATION * variance.sqrt()[:, None] * noise.to(device)).to(centroids)
+    step = _PERTURBATION * variance.sqrt()[:, None] * noise.to(device)
+    # Far from zero so small a step would vanish: as long a one, then, as the last digit shows.
+    size = centroids[donors].abs()
+    digit = torch.nextafter(size, torch.full_like(size, torch.inf)).double() - size
+    shown = (step.abs() / digit).amax(dim=1, keepdim=True)
+    step = (step * (2 / shown).clamp(min=1)).to(centroids)
     centroids[empty] = centroids[donors] - step
     centroids[donors] += step
     return count

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deepcluster.clusters.gate import matrix, refuse_nonfinite
 from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.world import World
 
 _ROWS = 2**13  # rows screened at once
 _SCORES = {"cpu": 2**21, "cuda": 2**27}  # scores held at once
 _GROUP = 64  # scores of which the lowest is found together
+_NO_MORE_DIGITS = {torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8}
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,28 @@ def nearest(
     """The `count` rows nearest to each query in squared Euclidean distance.
 
     Args:
-        queries: (m, d), on the device of the rows.
-        rows: (n, d).
+        queries: (m, d), finite, on the device of the rows.
+        rows: (n, d); one that is not finite is farther away than any that is.
         count: How many rows to find for each query.
         skip_self_from: Where the queries are rows themselves, the number among the rows of the
             first query; query i then leaves out row `skip_self_from` + i, whatever lies at
             distance zero.
     """
+    queries, rows = matrix(queries), matrix(rows)
+    if queries.shape[1] != rows.shape[1]:
+        raise UsageError(
+            f"queries of {queries.shape[1]} columns cannot be compared with rows of {rows.shape[1]}"
+        )
+    refuse_broken(queries)
     return Prepared.of(rows).nearest(queries, count, skip_self_from=skip_self_from)
+
+
+def refuse_broken(rows: Tensor) -> None:
+    """Name the rows that are not finite in float32."""
+    largest = torch.finfo(torch.float32).max
+    lowest, highest = rows.amin(dim=1).double(), rows.amax(dim=1).double()
+    broken = (~((lowest >= -largest) & (highest <= largest))).nonzero()[:, 0]
+    refuse_nonfinite(broken, len(rows), len(rows), World())
 
 
 @dataclass(frozen=True)
@@ -173,8 +190,8 @@ class Prepared:
 
     def ready(self, queries: Tensor) -> Tensor:
         """(m, d) float32: the queries, moved and scaled as the rows are."""
-        if queries.dtype == torch.float64:
-            return ((queries - self.centre) * self.scale).float()
+        if queries.dtype not in _NO_MORE_DIGITS:
+            return ((queries.double() - self.centre) * self.scale).float()
         moved = queries.float() - self.centre
         return moved if self.scale == 1 else moved.mul_(self.scale)
 

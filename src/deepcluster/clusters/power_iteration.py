@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Literal, get_args, get_type_hints
 
@@ -18,7 +19,7 @@ from deepcluster.clusters.gate import checked
 from deepcluster.clusters.graph import nearest_others
 from deepcluster.clusters.neighbours import Neighbours, nearest
 from deepcluster.clusters.totals import group_means
-from deepcluster.runtime.errors import ManySingletons, UsageError
+from deepcluster.runtime.errors import ManySingletons, NumericsError, UsageError
 from deepcluster.runtime.world import World
 
 
@@ -48,14 +49,15 @@ class PowerIteration:
         is then the same everywhere. Nothing is random: the generator is not used.
         """
         self._check()
-        rows = checked(rows, world)[0].whole()
+        read = checked(rows, world)[0]
+        rows = read.whole()
         everyone = world.gather(rows)
         count = min(self.neighbours, len(everyone) - 1)
         if world.size == 1:
-            found = nearest_others(rows, count)
+            near = nearest_others(rows, count)
         else:
-            found = nearest(rows, everyone, count, skip_self_from=world.offset(len(rows)))
-        graph = Neighbours(world.gather(found.index.cpu()), world.gather(found.distance.cpu()))
+            near = nearest(rows, everyone, count, skip_self_from=world.offset(len(rows)))
+        graph = Neighbours(world.gather(near.index.cpu()), world.gather(near.distance.cpu()))
         labels = in_order_of_appearance(self.components(graph))
         if self.merge_singletons:
             labels = in_order_of_appearance(_singletons_merged(labels, graph.index))
@@ -70,17 +72,24 @@ class PowerIteration:
                 ),
                 stacklevel=2,
             )
-        return _described(rows, labels, sizes, world)
+        found = _described(rows, labels, sizes, world)
+        return replace(found, centroids=read.placed(found.centroids.to(read.device)).cpu())
 
     def components(self, graph: Neighbours) -> Tensor:
         """(n,) int64: the connected component of each row in the subgraph of steepest edges."""
         n, count = graph.index.shape
         sigma = _typical_distance(graph) if self.sigma == "auto" else self.sigma
-        weights = torch.exp(-graph.distance / sigma**2).flatten().numpy()
+        width = min(max(float(sigma) * float(sigma), sys.float_info.min), sys.float_info.max)
+        weights = torch.exp(-graph.distance / width).flatten().numpy()
         places = graph.index.flatten().numpy(), np.arange(0, n * count + 1, count)
         G = csr_array((weights, *places), shape=(n, n))
         G.sort_indices()  # sums are taken in the order of the rows, whichever neighbour is nearer
         heights = self._heights(G)
+        if not bool(heights.isfinite().all()):
+            raise NumericsError(
+                f"with alpha = {self.alpha} and {self.iterations} iterations the heights grow "
+                "beyond all numbers: use a smaller alpha, or fewer iterations"
+            )
         uphill = steepest_edges(G if self.update == "paper" else csr_array(G + G.T), heights)
         climbs = (uphill >= 0).nonzero()[:, 0]
         edges = np.ones(len(climbs), dtype=bool), (climbs.numpy(), uphill[climbs].numpy())

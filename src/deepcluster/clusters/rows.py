@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class Rows:
     """Where the arithmetic is done."""
     unit: bool = False
     """Whether each is read as its direction: divided by its length, unless that is zero."""
+    origin: Tensor | None = None
+    """(d,) float64, what is subtracted before they are read as float32, if anything is."""
 
     @staticmethod
     def of(rows: Any, device: torch.device | None = None) -> Rows:
@@ -52,7 +54,7 @@ class Rows:
         """Whether they lie on the device as they are read."""
         same_place = self.source.device.type == self.device.type
         plain = self.source.dtype == torch.float32 and self.source.is_contiguous()
-        return same_place and plain and not self.unit
+        return same_place and plain and not self.unit and self.origin is None
 
     def whole(self) -> Tensor:
         """All of them."""
@@ -64,14 +66,22 @@ class Rows:
 
     def directions(self) -> Rows:
         """The same rows, each read as its direction."""
-        scaled = Rows(self.source, self.device, unit=True)
+        scaled = replace(self, unit=True)
         if self.source.is_cuda:  # read again and again at the speed of the memory: scaled once
             return Rows(scaled.whole(), self.device)
         return scaled
 
+    def about(self, origin: Tensor) -> Rows:
+        """The same rows, each read less `origin`."""
+        return replace(self, origin=origin.to(self.device))
+
+    def placed(self, read: Tensor) -> Tensor:
+        """What was read, or computed from it, where it lies; in float64 if rows are read moved."""
+        return read if self.origin is None else read.double() + self.origin
+
     def part(self, start: int, count: int) -> Rows:
         """So many consecutive ones."""
-        return Rows(self.source[start : start + count], self.device, self.unit)
+        return replace(self, source=self.source[start : start + count])
 
     def blocks(self, most: int) -> Iterator[tuple[slice, Tensor]]:
         """Consecutive blocks of at most so many rows, with their places."""
@@ -102,7 +112,10 @@ class Rows:
         return block
 
     def _read(self, part: Tensor) -> Tensor:
-        part = part.to(self.device, non_blocking=True).float().contiguous()
+        part = part.to(self.device, non_blocking=True)
+        if self.origin is not None:
+            part = part.double() - self.origin
+        part = part.float().contiguous()
         return directions(part) if self.unit else part
 
 
@@ -115,7 +128,10 @@ def directions(rows: Tensor) -> Tensor:
 
 def _shared(array: Any) -> Tensor:
     """A tensor on the memory of an array; what may only be read is not written to here either."""
-    numbers = np.asarray(array)
+    try:
+        numbers = np.asarray(array)
+    except ValueError as error:
+        raise UsageError(f"the rows are no matrix, so they cannot be grouped: {error}") from error
     if any(stride < 0 for stride in numbers.strides) or not numbers.dtype.isnative:
         numbers = np.array(numbers, dtype=numbers.dtype.newbyteorder("="), order="C")
     try:

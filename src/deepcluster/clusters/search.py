@@ -44,9 +44,12 @@ class Accounts:
         self._rows, self._world = rows, world
         total = sum(world.counts(len(rows)))
         sums = torch.zeros(rows.width, dtype=torch.float64, device=rows.device)
+        largest = torch.zeros((), device=rows.device)
         for _, block in rows.blocks(self.block):
             sums += block.sum(dim=0, dtype=torch.float64)
+            largest = torch.maximum(largest, torch.stack(block.aminmax()).abs().amax())
         self.mean = (world.sum(sums) / total).float()
+        self.largest = float(largest)  # of this process's numbers, without their signs
 
     @property
     def block(self) -> int:
@@ -86,7 +89,7 @@ class Accounts:
             within = torch.where(told_badly, measured, within)
         spread = within + sizes * offset.square().sum(dim=1)
         means = torch.where(sizes[:, None] > 0, about + self.mean, 0.0)
-        return Totals(sizes, means, spread)
+        return Totals(sizes, means, spread, within)
 
     def _measured(self, means: Tensor, labels: Tensor, which: Tensor) -> Tensor:
         """(k,) float64: squared distances to the means, of the rows of some clusters."""

@@ -67,12 +67,18 @@ def rows_at(rows: Rows, where: Tensor, world: World) -> Tensor:
 
 def as_given(centroids: Tensor, k: int, rows: Rows) -> Tensor:
     """A copy of the centroids that were given to start from, if one can start from them."""
-    start = torch.as_tensor(centroids, dtype=torch.float32, device=rows.device).detach().clone()
+    try:
+        start = torch.as_tensor(centroids, dtype=torch.float64, device=rows.device).detach()
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the centroids to start from are no matrix of numbers: {error}"
+        ) from error
     if tuple(start.shape) != (k, rows.width):
         raise UsageError(
             f"the centroids to start from have the shape {tuple(start.shape)}, "
             f"not {(k, rows.width)}"
         )
+    start = (start if rows.origin is None else start - rows.origin).float()
     if not start.isfinite().all():
         raise NumericsError("the centroids to start from hold numbers that are not finite")
     return start

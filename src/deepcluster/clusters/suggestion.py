@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from statistics import mean, stdev
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from deepcluster.clusters.agreement import Contingency
 from deepcluster.clusters.clusters import ALONE
-from deepcluster.clusters.gate import checked, refuse_nonfinite
+from deepcluster.clusters.gate import checked, matrix, refuse_nonfinite
 from deepcluster.clusters.kmeans import KMeans, assign
 from deepcluster.runtime.errors import UsageError
 
@@ -82,10 +83,13 @@ def suggest_k(
         raise UsageError(f"classes = {classes}: expect at least 1, or leave it out")
     if draws < 2:
         raise UsageError(f"draws = {draws}: at least 2 are needed to tell a spread")
+    if classes is not None and not isinstance(classes, Integral):
+        raise UsageError(f"classes = {classes!r}: a whole number is needed")
+    features = matrix(features)
     generator = generator or torch.Generator().manual_seed(0)
     total = len(features)
     chosen = torch.randperm(total, generator=generator)[:sample]
-    looked_at = torch.as_tensor(features[chosen.numpy()]).cpu()
+    looked_at = features[chosen.to(features.device)].cpu()
     refuse_nonfinite(chosen[~looked_at.isfinite().all(dim=1)].sort().values, total, total, ALONE)
     read, distinct = checked(looked_at, ALONE)
     rows = read.at(distinct)

@@ -19,6 +19,7 @@ class Totals:
     sizes: Tensor  # (k,) int64
     means: Tensor  # (k, d) float64; zero where there are no rows
     spread: Tensor  # (k,) float64, the squared distances of its rows to the centroid
+    within: Tensor  # (k,) float64, those to their mean
 
 
 def add_to_groups(sums: Tensor, groups: Tensor, numbers: Tensor) -> None:

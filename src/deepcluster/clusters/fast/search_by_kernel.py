@@ -15,7 +15,7 @@ from deepcluster.clusters.fast.nearest_kernel import (
     two_nearest,
 )
 from deepcluster.clusters.fast.sums_kernel import sums_by_kernel
-from deepcluster.clusters.neighbours import Neighbours, Prepared, measured, nearest
+from deepcluster.clusters.neighbours import Neighbours, Prepared, measured
 from deepcluster.clusters.rows import Rows
 from deepcluster.clusters.search import Accounts
 from deepcluster.clusters.totals import Totals
@@ -26,6 +26,7 @@ _NUMBERS = 2**27  # of candidates measured at once
 # Of a row's squared length: a smaller squared distance is too small a difference of rounded
 # numbers to be told to a thousandth. A row with a centroid that near is searched exactly.
 _TIGHT = 0.2
+_SMALLEST, _LARGEST = 1e-10, 1e14  # numbers, the largest of the rows, whose squares can be told
 
 
 class SearchByKernel:
@@ -45,6 +46,9 @@ class SearchByKernel:
         self.path = f"{precision} kernels on {rows.device.type}"
         self._rows, self._precision = rows, precision
         self._accounts = Accounts(rows, world)
+        largest = self._accounts.largest
+        if largest and not _SMALLEST < largest < _LARGEST:
+            raise ValueError(f"the largest number is {largest:.0e}, and squares are of float32")
         self._labels = torch.empty(len(rows), dtype=torch.int32, device=rows.device)
         self._block = len(rows) if rows.resident else self._accounts.block
         self._about = self._moved(rows.source) if rows.resident else None
@@ -114,8 +118,9 @@ class SearchByKernel:
             if watch is None:
                 length = torch.linalg.vector_norm(moved, dim=1, dtype=torch.float32)
                 watch = distance[place, 0] < _TIGHT * length.square()
+            watch = watch | ~(distance[place, -1] < 1e30)  # centroids far away, squares overflow
             for doubtful in watch.nonzero()[:, 0].split(step):
-                exact = nearest(block[doubtful], centroids, count)
+                exact = Prepared.of(centroids).nearest(block[doubtful], count)
                 index[doubtful + place.start] = exact.index
                 distance[doubtful + place.start] = exact.distance
         return Neighbours(index, distance)
