@@ -19,6 +19,7 @@ from deepcluster import flags, plan
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Frames
 from deepcluster.images.source import quick_check
 from deepcluster.intake import Intake
 from deepcluster.presets import automatic
@@ -49,6 +50,12 @@ class Check:
     index: Annotated[Path | None, shown_as("FILE")] = None
     """Where to keep the verdict on every file, as parquet."""
 
+    frames: Frames = "first"
+    """all: every frame of an animation, TIFF or DICOM series is an image."""
+
+    bands: Annotated[str | None, shown_as("R,G,B")] = None
+    """Which of many bands of a TIFF are colours, such as 4,3,2."""
+
 
 def check(words: list[str]) -> int:
     """Carry out `deepcluster check`; gives the exit code."""
@@ -63,7 +70,7 @@ def check(words: list[str]) -> int:
     if asked.index is not None:
         _refuse_to_overwrite(asked.index)
     quick_check(asked.images)
-    intake = Intake(asked.images)
+    intake = Intake(asked.images, frames=asked.frames, bands=asked.bands)
     with interruption.noticed(), Display().shown() as display:
         begun = time.monotonic()
         index = _read(intake, workers, display)

@@ -16,10 +16,11 @@ from pathlib import Path
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import COPY
-from deepcluster.images.kept import Colour, Pixels
+from deepcluster.images.kept import Colour, Frames
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import expected_bytes, pack
+from deepcluster.images.selection import selected
 from deepcluster.images.source import Source, is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -39,6 +40,10 @@ class Intake:
     known: Path | None = None
     """An index that `check` made of them, if the user has one."""
 
+    frames: Frames = "first"
+    bands: str | None = None
+    """Which frames and bands of the files are images."""
+
     @cached_property
     def store(self) -> Store | None:
         """The store, where the user named one."""
@@ -47,7 +52,7 @@ class Intake:
     @cached_property
     def source(self) -> Source:
         """The files, where the user named some."""
-        return source_of(self.place)
+        return selected(source_of(self.place), self.frames, self.bands)
 
     @cached_property
     def most(self) -> int:
@@ -64,14 +69,12 @@ class Intake:
         """The run with the pixels that it will really see; refuses colours that are not there."""
         if self.store is None:
             return replace(run, pixels=replace(run.pixels, colour=colour_for(run)))
-        contents = self.store.contents
-        if contents.colour == "grey" and run.network.front == "rgb":
+        if self.store.contents.colour == "grey" and run.network.front == "rgb":
             raise UsageError(
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"
             )
-        how = Pixels("store", contents.short_side, contents.shape, contents.colour, contents.copies)
-        return replace(run, pixels=how)
+        return replace(run, pixels=self.store.contents.how)
 
     def notes(self, run: Run) -> list[str]:
         """What a person should know of how `suited` changes a run."""

@@ -16,7 +16,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -24,25 +24,28 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
-from deepcluster.images import quick_jpeg
-from deepcluster.images.folder import starts_like_an_image
+from deepcluster.images import dicom, quick_jpeg
+from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
 from deepcluster.images.source import Source
+from deepcluster.images.unusable import MAX_PIXELS, too_large
+from deepcluster.images.unusable import Unusable as Unusable
 
-MAX_PIXELS = 80_000_000
 FIRST_FRAME = " (first of several frames)"
 """Stands behind the mode of an animation, or of a file of several pages."""
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
 
-def _avif() -> tuple[str, ...]:
-    """The format, where this Pillow was built with it, as its wheels are since 11.3."""
+def _built_in() -> Iterator[str]:
+    """The formats that not every Pillow has: AVIF is in its wheels since 11.3."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an older one warns that it knows no such feature
-        return ("AVIF",) if features.check("avif") else ()
+        for name, feature in (("AVIF", "avif"), ("JPEG2000", "jpg_2000")):
+            if features.check(feature):
+                yield name
 
 
 # No others: some of Pillow's formats run programs (EPS), or are documents rather than images.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_avif())
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_built_in())
 _ORIENTATION = 0x0112  # the tag's number in EXIF 2.3, section 4.6.4
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -67,14 +70,6 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 _PILLOW_WARNS = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
-class Unusable(Exception):  # noqa: N818 - a verdict on a file, not a fault of the program
-    """The file gives no image; `reason` is short and stable enough to be counted."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def read(path: str | Path, source: Source | None = None) -> Image.Image:
     """The RGB image in a file, or in one of a source's, upright; raises `Unusable`."""
     try:
@@ -89,14 +84,28 @@ def unreadable(error: OSError) -> str:
     return f"unreadable: {(error.strerror or str(error)).lower()}"
 
 
-def decode(file: BinaryIO) -> tuple[Image.Image, str]:
+def decode(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[Image.Image, str]:
     """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
-    return _decoded(file, _by_pillow)
+    return _decoded(file, _by_pillow, most=most)
 
 
-def size_in_header(file: BinaryIO) -> tuple[int, int]:
+def opened(file: BinaryIO, frame: int = 0) -> Image.Image:
+    """The image whose header was read, at its first frame (of a DICOM file at any); `Unusable`."""
+    return _decoded(file, lambda image: image, frame)
+
+
+def still(image: Image.Image) -> Image.Image:
+    """The RGB image, upright, of the frame at which an open one stands, which it can leave."""
+    image.load()
+    method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
+    rgb = _rgb(frame if method is None else frame.transpose(method))
+    rgb.info = {}
+    return rgb
+
+
+def size_in_header(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[int, int]:
     """Width and height as an open file says, whether or not the rest is there; or `Unusable`."""
-    return _decoded(file, lambda image: image.size)
+    return _decoded(file, lambda image: image.size, most=most)
 
 
 def is_turned_by_exif(file: BinaryIO) -> bool:
@@ -142,9 +151,21 @@ def _has_frames(image: Image.Image) -> bool:
         return False
 
 
-def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
-    """What `finish` makes of the image whose header was read, or the reason why nothing."""
-    head = file.read(64)
+def _decoded(
+    file: BinaryIO,
+    finish: Callable[[Image.Image], Result],
+    frame: int = 0,
+    most: int = MAX_PIXELS,
+) -> Result:
+    """What `finish` makes of the image whose header was read, or the reason why nothing.
+
+    Args:
+        file: Open for reading.
+        finish: What is wanted of the image.
+        frame: Of a DICOM file, which is decoded when it is opened.
+        most: Pixels that are not too many.
+    """
+    head = file.read(HEAD)
     file.seek(0)
     if not head:
         raise Unusable("empty file")
@@ -154,20 +175,20 @@ def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
     if _PILLOW_WARNS not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        image = Image.open(file, formats=_FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            raise _too_large(image.width * image.height)
+        image = dicom.picture(file, frame) if is_dicom(head) else _open(file)
+        if image.width * image.height > most:
+            raise too_large(image.width * image.height, most)
         return finish(image)
     except Image.DecompressionBombError as error:
         pixels = re.search(r"\((\d+) pixels\)", str(error))
-        raise _too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
+        raise too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
     except MemoryError as error:
         raise Unusable(TOO_LITTLE_MEMORY) from error
     except UnidentifiedImageError as error:
         known = starts_like_an_image(head)
         bands = _tiff_bands(head, file)
         if bands > 4:
-            raise Unusable(f"TIFF of {bands} bands: export three as RGB") from error
+            raise Unusable(f"TIFF of {bands} bands: choose three with --bands") from error
         raise Unusable("damaged or unsupported" if known else "not an image") from error
     except Unusable:
         raise
@@ -178,8 +199,8 @@ def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
         raise Unusable("truncated" if cut else "damaged or unsupported") from error
 
 
-def _too_large(pixels: int) -> Unusable:
-    return Unusable(f"too many pixels ({pixels / 1e6:.0f} MP > {MAX_PIXELS / 1e6:.0f} MP)")
+def _open(file: BinaryIO) -> Image.Image:
+    return Image.open(file, formats=_FORMATS)
 
 
 def _tiff_bands(head: bytes, file: BinaryIO) -> int:
@@ -209,7 +230,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_windowed(np.asarray(image))).convert("RGB")
+        return Image.fromarray(windowed(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
         paper = Image.new("RGBA", colour.size, "white")
@@ -217,14 +238,25 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _windowed(values: NDArray) -> NDArray[np.uint8]:
+def windowed(values: NDArray) -> NDArray[np.uint8]:
     """The values stretched to 8 bits; one that is not a number is black."""
+    return stretched(values, window_of(values))
+
+
+def window_of(values: NDArray) -> tuple[float, float]:
+    """What becomes black and what becomes white; equal where there is but one value."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         raise Unusable("no pixel is a number")
     low, high = (float(at) for at in np.percentile(finite, (0.5, 99.5)))
     if low == high:  # a few bright points on a flat ground are still a picture
         low, high = float(finite.min()), float(finite.max())
+    return low, high
+
+
+def stretched(values: NDArray, window: tuple[float, float]) -> NDArray[np.uint8]:
+    """The values in a window as 8 bits."""
+    low, high = window
     if low == high:
         return np.full(values.shape, 128, dtype=np.uint8)
     levels = (values.astype(np.float64) - low) * (255 / (high - low))

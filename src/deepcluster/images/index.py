@@ -22,6 +22,7 @@ from deepcluster.images.folder import decoded
 from deepcluster.images.judging import without_copies
 from deepcluster.images.kept import Copies
 from deepcluster.images.source import Source, source_of
+from deepcluster.images.unusable import Unusable
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError
 
@@ -231,7 +232,7 @@ def _content(source: Source, path: str) -> str | None:
     try:
         with source.open(path) as file:
             return _digest(file)
-    except OSError:
+    except (OSError, Unusable):
         return None
 
 

@@ -42,7 +42,7 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
     """What the index says of a file, and its pixels.
 
     Args:
-        opened: The bytes of a path; raises OSError.
+        opened: The bytes of a path; raises OSError or `Unusable`.
         examine: What judges them.
         found: The file.
     """
@@ -62,6 +62,8 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
             data = file.read()
     except OSError as error:
         return Judged(row | {"reason": unreadable(error)}, None)
+    except Unusable as unusable:  # a frame or a band that is not there
+        return Judged(row | {"reason": unusable.reason}, None)
     about, pixels = examine(data)
     return Judged(row | about, pixels)
 

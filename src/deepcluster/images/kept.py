@@ -17,6 +17,7 @@ from deepcluster.images.crops import DEVIATION
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
+Frames = Literal["first", "all"]
 
 # Sobel begins with the mean of the normalised channels, (x_c - mean_c) / deviation_c: the channels
 # weighted by the inverse deviation, then one scale and one offset, which `normalize` applies.
@@ -46,6 +47,12 @@ class Pixels:
 
     copies: Copies = "keep"
     """keep: every file is an image. once: of files with the same content only the first is one."""
+
+    frames: Frames = "first"
+    """Of an animation, or a TIFF or DICOM of several pages: first, or all, each an image."""
+
+    bands: str | None = None
+    """Of a TIFF of more than three bands: which are red, green and blue, such as 4,3,2; or one."""
 
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -62,7 +63,9 @@ def pack(
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
-        settings = json.dumps([colour, how.short_side, how.shape, how.copies])
+        settings = json.dumps(
+            [colour, how.short_side, how.shape, how.copies, how.frames, how.bands]
+        )
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
@@ -103,9 +106,8 @@ def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store
         index = store.index
     except (DataError, ResumeError):
         return None
-    contents = store.contents
-    same = (contents.colour, contents.short_side, contents.shape, contents.copies)
-    if same != (colour, how.short_side, how.shape, how.copies) or any(index.changes(source)):
+    asked = replace(how, keep="store", colour=colour)
+    if store.contents.how != asked or any(index.changes(source)):
         return None
     return store
 
@@ -171,6 +173,8 @@ class _Writer:
             block_ends=self.ends,
             checksums=self.checksums,
             copies=how.copies,
+            frames=how.frames,
+            bands=how.bands,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()
