@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import COPY
+from deepcluster.images.judging import COPY, SMALL
 from deepcluster.images.kept import Colour, Frames
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
@@ -104,19 +104,22 @@ class Intake:
         try:
             index = Index.load(folder.index)
         except ResumeError:  # damaged or gone: made again, and held against the fingerprint
-            copies = folder.settings["effective"].get("pixels.copies", "keep")
-            return Index.build(self.source, os.cpu_count() or 1, copies=copies), ""
+            before = folder.settings["effective"]
+            copies, least = before.get("pixels.copies", "keep"), before.get("pixels.min_side", 1)
+            cores = os.cpu_count() or 1
+            return Index.build(self.source, cores, copies=copies, min_side=least), ""
         changes = index.changes(self.source)
         return index, str(changes) if any(changes) else ""
 
     def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
         # An index of check's counts copies as images.
-        known = self._still_true(display) if run.pixels.copies == "keep" else None
+        how = run.pixels
+        known = self._still_true(display) if how.copies == "keep" and how.min_side == 1 else None
         index = self.made_ready(folder, run, display)
         if index is None and known is None:
             with self._reading(display) as advance:
-                index = Index.build(self.source, _workers(run), advance, run.pixels.copies)
+                index = Index.build(self.source, _workers(run), advance, how.copies, how.min_side)
         elif index is None:
             index = known
         elif known is not None and known.fingerprint != index.fingerprint:
@@ -191,9 +194,9 @@ class Intake:
     def refuse_useless(self, index: Index, max_unusable: float) -> None:
         """Raise where too many files cannot be used, or nothing can be learned from the rest."""
         reasons = Counter(reason for _, reason in index.unusable)
-        copies = reasons.pop(COPY, 0)  # there is nothing wrong with them
+        unwanted = reasons.pop(COPY, 0) + reasons.pop(SMALL, 0)  # nothing is wrong with them
         unusable = sum(reasons.values())
-        total = len(index) + unusable + copies
+        total = len(index) + unusable + unwanted
         place = encoded(str(self.place))
         if unusable > max_unusable * total:
             raise DataError(

@@ -50,10 +50,13 @@ class Pack:
     """keep: every file is an image. once: of files with the same content only the first is."""
 
     frames: Frames = "first"
-    """all: every frame of an animation, TIFF or DICOM series is an image."""
+    """all: every frame or page of a file is an image."""
+
+    min_side: int = 1
+    """Images whose short side has fewer pixels are left out."""
 
     bands: Annotated[str | None, shown_as("R,G,B")] = None
-    """Which of many bands of a TIFF are colours, such as 4,3,2."""
+    """Bands of a TIFF that are its colours, as 4,3,2."""
 
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
@@ -68,6 +71,7 @@ class Pack:
             self.colour,
             self.copies,
             self.frames,
+            self.min_side,
             self.bands,
         )
 

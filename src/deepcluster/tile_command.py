@@ -40,7 +40,7 @@ class Tile:
     """Largest side of a tile, in pixels; an image is cut into equal parts."""
 
     bands: Annotated[str | None, shown_as("R,G,B")] = None
-    """Which of many bands of a TIFF are colours, such as 4,3,2."""
+    """Bands of a TIFF that are its colours, as 4,3,2."""
 
     workers: Count = None
     """Threads that write tiles; one for each core if not given."""

@@ -31,6 +31,7 @@ SHORT = {
     "--batch": "--training.batch",
     "--frames": "--pixels.frames",
     "--bands": "--pixels.bands",
+    "--min-side": "--pixels.min-side",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }

@@ -18,6 +18,10 @@ COPY = "a copy of a file before it"
 """The reason against a file that is a usable image, where each content is wanted once."""
 
 
+SMALL = "smaller than --min-side"
+"""The same, where small images are not wanted."""
+
+
 class Judged(NamedTuple):
     """A file that was read."""
 
@@ -89,6 +93,16 @@ def examined(wanted: Wanted | None, data: bytes, *, quick: bool = False) -> Judg
         return Judged(about | {"reason": TOO_LITTLE_MEMORY}, None)
     about |= {"mode": mode, "height": pixels.shape[0], "width": pixels.shape[1]}
     return Judged(about, small)
+
+
+def without_small(files: Iterable[Judged], least: int) -> Iterator[Judged]:
+    """The files in their order, each whose short side has fewer pixels made unusable."""
+    for file in files:
+        row = file.row
+        if row["reason"] is None and min(row["width"], row["height"]) < least:
+            yield Judged(row | {"reason": SMALL}, None)
+        else:
+            yield file
 
 
 def without_copies(files: Iterable[Judged], seen: set[str]) -> Iterator[Judged]:

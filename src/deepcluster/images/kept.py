@@ -51,6 +51,9 @@ class Pixels:
     frames: Frames = "first"
     """Of an animation, or a TIFF or DICOM of several pages: first, or all, each an image."""
 
+    min_side: int = 1
+    """Images whose short side has fewer pixels are left out."""
+
     bands: str | None = None
     """Of a TIFF of more than three bands: which are red, green and blue, such as 4,3,2; or one."""
 

@@ -22,7 +22,7 @@ from deepcluster.images.crew import judging
 from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import Judged, Wanted, without_copies
+from deepcluster.images.judging import Judged, Wanted, without_copies, without_small
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.source import Source
 from deepcluster.images.store import MANIFEST, Contents, Store
@@ -64,15 +64,15 @@ def pack(
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
         settings = json.dumps(
-            [colour, how.short_side, how.shape, how.copies, how.frames, how.bands]
+            [colour, how.short_side, how.shape, how.copies, how.frames, how.min_side, how.bands]
         )
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
             with judging(source, left, wanted, workers, apart=begun) as results:
-                files: Iterator[Judged] = results
+                files: Iterator[Judged] = without_small(results, how.min_side)
                 if how.copies == "once":
-                    files = without_copies(results, writer.contents())
+                    files = without_copies(files, writer.contents())
                 while block := list(islice(files, _BLOCK)):
                     writer.add(block)
                     if progress is not None:
@@ -174,6 +174,7 @@ class _Writer:
             checksums=self.checksums,
             copies=how.copies,
             frames=how.frames,
+            min_side=how.min_side,
             bands=how.bands,
         )
         place.write(MANIFEST, contents.to_json())

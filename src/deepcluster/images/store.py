@@ -40,13 +40,21 @@ class Contents:
     """CRC-32 of each block."""
     copies: Copies = "keep"
     frames: Frames = "first"
+    min_side: int = 1
     bands: str | None = None
 
     @property
     def how(self) -> Pixels:
         """The manner in which it was packed."""
         return Pixels(
-            "store", self.short_side, self.shape, self.colour, self.copies, self.frames, self.bands
+            "store",
+            self.short_side,
+            self.shape,
+            self.colour,
+            self.copies,
+            self.frames,
+            self.min_side,
+            self.bands,
         )
 
     def to_json(self) -> str:
