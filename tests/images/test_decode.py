@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image, features
 
-from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, read
+from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, decode_pixels, read
 
 Picture = Callable[..., Image.Image]
 AVIF = pytest.param(
@@ -103,6 +104,56 @@ def test_sixteen_bits_keep_all_levels(tmp_path: Path, kind: str) -> None:
     assert len(np.unique(levels)) == 256
     assert (np.diff(levels) >= 0).all()
     assert abs(levels.mean() - 127.5) < 1
+
+
+def png_of_16_bits(levels: np.ndarray) -> bytes:
+    """Unfiltered rows, as the standard has them: big endian."""
+    height, width, bands = levels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
+    kind = {3: 2, 4: 6}[bands]
+    chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)]
+    chunks += [b"IDAT" + zlib.compress(rows), b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    )
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "planar tif", "float tif", "zlib tif"])
+def test_dark_colours_of_16_bits_keep_all_levels(tmp_path: Path, kind: str) -> None:
+    # As a camera of 12 bits gives them: of the upper 8 bits there would be 16 levels, all dark.
+    red = np.tile(np.linspace(0, 4095, 1000).astype(np.uint16), (4, 1))
+    levels = np.stack([red, red // 2, red // 4], axis=-1)
+    path = tmp_path / "a.png"
+    if kind == "png":
+        path.write_bytes(png_of_16_bits(levels))
+    elif kind == "planar tif":
+        planes = np.moveaxis(levels, -1, 0)
+        tifffile.imwrite(path, planes, photometric="rgb", planarconfig="separate")
+    else:
+        values = levels.astype(np.float32) / 7 if kind == "float tif" else levels
+        tifffile.imwrite(
+            path, values, photometric="rgb", compression="zlib" if "zlib" in kind else None
+        )
+    low, high = np.percentile(levels, (0.5, 99.5))
+    expected = ((levels.astype(float) - low) / (high - low)).clip(0, 1) * 255
+    seen = pixels(read(path))
+    assert np.abs(seen - expected).max() <= 1
+    assert len(np.unique(seen[..., 0])) == 256
+    data = path.read_bytes()
+    assert np.array_equal(decode_pixels(data)[0], seen)
+    path.write_bytes(data[: len(data) // 2])
+    assert reason(path) in ("truncated", "damaged or unsupported")
+
+
+def test_transparent_colours_of_16_bits_are_laid_on_white(tmp_path: Path) -> None:
+    levels = np.zeros((4, 4, 4), np.uint16)
+    levels[..., :3] = np.arange(16).reshape(4, 4, 1) * 100
+    levels[:2, :, 3] = 65535
+    (tmp_path / "a.png").write_bytes(png_of_16_bits(levels))
+    seen = pixels(read(tmp_path / "a.png"))
+    assert (seen[2:] == 255).all()
+    assert seen[0, 0].tolist() == [0, 0, 0]
 
 
 def test_floats_are_stretched_whatever_they_hold(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 The policy. EXIF orientation is applied; EXIF that cannot be read is ignored. Grey, 1-bit and
 palette images become RGB; what is transparent is laid on white; CMYK is converted. Grey of more
 than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
-255 (colour of 16 bits keeps its upper 8). Of an animation the first frame counts. More than 80
-million pixels are refused before they are decoded, and so is a file that ends too early.
+255, and so are such colours, all three together. Of an animation the first frame counts. More than
+80 million pixels are refused before they are decoded, and so is a file that ends too early.
 
 Pillow's own warnings about files are silenced from the first read on: each of them is either
 harmless or ends in a reason here, and a million files would print a million lines.
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
-from deepcluster.images import dicom, quick_jpeg
+from deepcluster.images import deep_colours, dicom, quick_jpeg
 from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
 from deepcluster.images.source import Source
 from deepcluster.images.unusable import MAX_PIXELS, too_large
@@ -96,9 +96,13 @@ def opened(file: BinaryIO, frame: int = 0) -> Image.Image:
 
 def still(image: Image.Image) -> Image.Image:
     """The RGB image, upright, of the frame at which an open one stands, which it can leave."""
+    levels = deep_colours.levels_of(image)
     image.load()
-    method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
-    rgb = _rgb(frame if method is None else frame.transpose(method))
+    if levels is None:
+        method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
+        rgb = _rgb(frame if method is None else frame.transpose(method))
+    else:
+        rgb = _rgb(_deepened(image, levels))
     rgb.info = {}
     return rgb
 
@@ -134,9 +138,10 @@ def decode_pixels(data: bytes, *, quick: bool = False) -> tuple[NDArray[np.uint8
 
 
 def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
+    levels = deep_colours.levels_of(image)
     image.load()
     mode = image.mode
-    rgb = _rgb(_upright(image))
+    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels))
     if _has_frames(image):
         mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
@@ -200,7 +205,30 @@ def _decoded(
 
 
 def _open(file: BinaryIO) -> Image.Image:
-    return Image.open(file, formats=_FORMATS)
+    try:
+        return Image.open(file, formats=_FORMATS)
+    except UnidentifiedImageError:
+        levels = deep_colours.unknown_to_pillow(file)
+        if levels is None:
+            raise
+        return _in_colours(levels)
+
+
+def _deepened(image: Image.Image, levels: NDArray) -> Image.Image:
+    """The image of these numbers, turned as the other one, which has only their upper bits, is."""
+    deep = _in_colours(levels)
+    method = _UPRIGHT.get(_orientation(image))
+    return deep if method is None else deep.transpose(method)
+
+
+def _in_colours(levels: NDArray) -> Image.Image:
+    """RGB, or RGBA, of 8 bits: one window for the three, so that colours stay what they are."""
+    colours = windowed(levels[..., :3])
+    if levels.shape[2] == 3:
+        return Image.fromarray(colours)
+    most = np.iinfo(levels.dtype).max if levels.dtype.kind in "ui" else 1.0
+    opaque = np.rint(np.clip(levels[..., 3:] / most, 0, 1) * 255).astype(np.uint8)
+    return Image.fromarray(np.concatenate([colours, opaque], axis=2))
 
 
 def _tiff_bands(head: bytes, file: BinaryIO) -> int:

@@ -70,7 +70,7 @@ def _read(file: BinaryIO) -> Dataset:
 
 def _levels(data: Dataset, frame: int) -> NDArray[Any]:
     """The numbers of a frame, colours as RGB of 8 bits."""
-    from pydicom.pixels import pixel_array
+    from pydicom.pixels.utils import pixel_array
 
     try:
         levels: NDArray[Any] = pixel_array(data, index=frame)
@@ -85,7 +85,7 @@ def _levels(data: Dataset, frame: int) -> NDArray[Any]:
 
 
 def _coloured(levels: NDArray[Any], data: Dataset) -> NDArray[np.uint8]:
-    from pydicom.pixels import apply_color_lut
+    from pydicom.pixels.processing import apply_color_lut
 
     colours = apply_color_lut(levels, data)[..., :3]
     if colours.dtype == np.uint8:
@@ -94,7 +94,7 @@ def _coloured(levels: NDArray[Any], data: Dataset) -> NDArray[np.uint8]:
 
 
 def _grey(levels: NDArray[Any], data: Dataset, *, turned: bool) -> NDArray[Any]:
-    from pydicom.pixels import apply_modality_lut
+    from pydicom.pixels.processing import apply_modality_lut
 
     values = np.asarray(apply_modality_lut(levels, data), dtype=np.float32)
     shown = _windowed(values, data)
