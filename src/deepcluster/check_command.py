@@ -19,6 +19,7 @@ from deepcluster import flags, plan
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Frames
 from deepcluster.images.source import quick_check
 from deepcluster.intake import Intake
 from deepcluster.presets import automatic
@@ -49,12 +50,21 @@ class Check:
     index: Annotated[Path | None, shown_as("FILE")] = None
     """Where to keep the verdict on every file, as parquet."""
 
+    frames: Frames = "first"
+    """all: every frame or page of a file is an image."""
+
+    min_side: int = 1
+    """Images whose short side has fewer pixels are left out."""
+
+    bands: Annotated[str | None, shown_as("R,G,B")] = None
+    """Bands of a TIFF that are its colours, as 4,3,2."""
+
 
 def check(words: list[str]) -> int:
     """Carry out `deepcluster check`; gives the exit code."""
     if {"-h", "--help"} & {*words}:
         tyro.cli(Check, args=["--help"], prog="deepcluster check")
-    known = ["--" + entry.name for entry in fields(Check)]
+    known = ["--" + entry.name.replace("_", "-") for entry in fields(Check)]
     refuse_unknown(words, known, "deepcluster check --help", {})
     asked = flags.parsed(Check, words, "check")
     workers = (os.cpu_count() or 1) if asked.workers is None else asked.workers
@@ -63,10 +73,10 @@ def check(words: list[str]) -> int:
     if asked.index is not None:
         _refuse_to_overwrite(asked.index)
     quick_check(asked.images)
-    intake = Intake(asked.images)
+    intake = Intake(asked.images, frames=asked.frames, bands=asked.bands)
     with interruption.noticed(), Display().shown() as display:
         begun = time.monotonic()
-        index = _read(intake, workers, display)
+        index = _read(intake, workers, asked.min_side, display)
         seconds = time.monotonic() - begun
         if asked.index is not None:
             index.save(asked.index)
@@ -144,7 +154,7 @@ def _times(run: Run, images: int, seconds: float, rates: plan.Rates) -> list[str
     ]
 
 
-def _read(intake: Intake, workers: int, display: Display) -> Index:
+def _read(intake: Intake, workers: int, min_side: int, display: Display) -> Index:
     if intake.store is not None:
         intake.store.verify()
         return intake.store.index
@@ -155,7 +165,7 @@ def _read(intake: Intake, workers: int, display: Display) -> Index:
             phase.advance(done - phase.done)
             interruption.raise_if_asked()
 
-        return Index.build(intake.source, workers, advance)
+        return Index.build(intake.source, workers, advance, min_side=min_side)
 
 
 def _refuse_to_overwrite(place: Path) -> None:

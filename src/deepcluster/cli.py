@@ -19,6 +19,7 @@ VERBS = {
     "train": "learn features and groups from a folder of images; the same command continues",
     "check": "read all images once: what cannot be used, copies, sizes, and what training takes",
     "pack": "decode images once into a store that train reads",
+    "tile": "cut images that are too large (slides, satellite scenes) into tiles",
     "evaluate": "how good a network is: linear probes, neighbours, agreement, transfer to VOC",
     "embed": "features of any images into a .parquet, .npy or .csv file",
     "predict": "the group of any images, or that they belong to none",
@@ -124,6 +125,7 @@ def _carry_out(words: list[str]) -> int:
         "train": _train,
         "check": _check,
         "pack": _pack,
+        "tile": _tile,
         "evaluate": _evaluate,
         "embed": _embed,
         "predict": _predict,
@@ -163,6 +165,17 @@ def _pack(words: list[str]) -> int:
     from deepcluster.pack_command import pack
 
     return pack(words)
+
+
+def _tile(words: list[str]) -> int:
+    if words:
+        from deepcluster.images.source import is_picture
+
+        if not is_picture(words[0]):
+            _quick_check(words)
+    from deepcluster.tile_command import tile
+
+    return tile(words)
 
 
 def _evaluate(words: list[str]) -> int:

@@ -87,10 +87,12 @@ def _one_sentence(complaint: str, verb: str) -> str:
             f"which run? deepcluster {verb} RUN ..., where RUN is the folder of a finished run; "
             f"see deepcluster {verb} --help"
         )
+    if any(line.startswith("TILES") for line in lines):
+        return "which tiles? deepcluster tile IMAGES TILES, where TILES is a folder to be made"
     if any(line.startswith("STORE") for line in lines):
         return "which store? deepcluster pack IMAGES STORE, where STORE is a folder to be made"
     if any("IMAGES" in line for line in lines):
-        run = "" if verb in ("train", "check", "pack") else "RUN "
+        run = "" if verb in ("train", "check", "pack", "tile") else "RUN "
         return (
             f"which images? deepcluster {verb} {run}IMAGES, where IMAGES is a folder, a list of "
             "paths or tar shards"

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import COPY
-from deepcluster.images.kept import Colour, Pixels
+from deepcluster.images.judging import COPY, SMALL
+from deepcluster.images.kept import Colour, Frames
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import expected_bytes, pack
+from deepcluster.images.selection import selected
 from deepcluster.images.source import Source, is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -39,6 +40,10 @@ class Intake:
     known: Path | None = None
     """An index that `check` made of them, if the user has one."""
 
+    frames: Frames = "first"
+    bands: str | None = None
+    """Which frames and bands of the files are images."""
+
     @cached_property
     def store(self) -> Store | None:
         """The store, where the user named one."""
@@ -47,7 +52,7 @@ class Intake:
     @cached_property
     def source(self) -> Source:
         """The files, where the user named some."""
-        return source_of(self.place)
+        return selected(source_of(self.place), self.frames, self.bands)
 
     @cached_property
     def most(self) -> int:
@@ -64,14 +69,12 @@ class Intake:
         """The run with the pixels that it will really see; refuses colours that are not there."""
         if self.store is None:
             return replace(run, pixels=replace(run.pixels, colour=colour_for(run)))
-        contents = self.store.contents
-        if contents.colour == "grey" and run.network.front == "rgb":
+        if self.store.contents.colour == "grey" and run.network.front == "rgb":
             raise UsageError(
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"
             )
-        how = Pixels("store", contents.short_side, contents.shape, contents.colour, contents.copies)
-        return replace(run, pixels=how)
+        return replace(run, pixels=self.store.contents.how)
 
     def notes(self, run: Run) -> list[str]:
         """What a person should know of how `suited` changes a run."""
@@ -101,19 +104,22 @@ class Intake:
         try:
             index = Index.load(folder.index)
         except ResumeError:  # damaged or gone: made again, and held against the fingerprint
-            copies = folder.settings["effective"].get("pixels.copies", "keep")
-            return Index.build(self.source, os.cpu_count() or 1, copies=copies), ""
+            before = folder.settings["effective"]
+            copies, least = before.get("pixels.copies", "keep"), before.get("pixels.min_side", 1)
+            cores = os.cpu_count() or 1
+            return Index.build(self.source, cores, copies=copies, min_side=least), ""
         changes = index.changes(self.source)
         return index, str(changes) if any(changes) else ""
 
     def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
         # An index of check's counts copies as images.
-        known = self._still_true(display) if run.pixels.copies == "keep" else None
+        how = run.pixels
+        known = self._still_true(display) if how.copies == "keep" and how.min_side == 1 else None
         index = self.made_ready(folder, run, display)
         if index is None and known is None:
             with self._reading(display) as advance:
-                index = Index.build(self.source, _workers(run), advance, run.pixels.copies)
+                index = Index.build(self.source, _workers(run), advance, how.copies, how.min_side)
         elif index is None:
             index = known
         elif known is not None and known.fingerprint != index.fingerprint:
@@ -188,9 +194,9 @@ class Intake:
     def refuse_useless(self, index: Index, max_unusable: float) -> None:
         """Raise where too many files cannot be used, or nothing can be learned from the rest."""
         reasons = Counter(reason for _, reason in index.unusable)
-        copies = reasons.pop(COPY, 0)  # there is nothing wrong with them
+        unwanted = reasons.pop(COPY, 0) + reasons.pop(SMALL, 0)  # nothing is wrong with them
         unusable = sum(reasons.values())
-        total = len(index) + unusable + copies
+        total = len(index) + unusable + unwanted
         place = encoded(str(self.place))
         if unusable > max_unusable * total:
             raise DataError(

@@ -20,7 +20,7 @@ from deepcluster.clusters import Clusters
 from deepcluster.evaluation.baseline import Sample, compared
 from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.subject import Shape
-from deepcluster.images.album import colours_of
+from deepcluster.images.album import colours_of, selection_of
 from deepcluster.images.index import Index
 from deepcluster.loop import Sitting
 from deepcluster.networks import Network, looked_at
@@ -80,7 +80,9 @@ def _thumbnails(sitting: Sitting, clusters: Clusters) -> list[int]:
         _not_vital("thumbnails", sitting.display),
         sitting.display.phase("thumbnails", len(ids), {}, "thumbnails") as phase,
     ):
-        colours = colours_of(Path(folder.settings["images"]), Index.load(folder.index))
+        colours = colours_of(
+            Path(folder.settings["images"]), Index.load(folder.index), selection_of(folder)
+        )
         workers = sitting.run.speed.threads
         write_thumbnails(folder, images, ids, workers, colours, phase.advance)
     return ids

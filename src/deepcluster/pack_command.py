@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import tyro
 
 from deepcluster import flags
-from deepcluster.flags import Count, Place, refuse_unknown
-from deepcluster.images.kept import Colour, Copies, Pixels
+from deepcluster.flags import Count, Place, refuse_unknown, shown_as
+from deepcluster.images.kept import Colour, Copies, Frames, Pixels
 from deepcluster.images.packing import expected_bytes
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
@@ -49,8 +49,31 @@ class Pack:
     copies: Copies = "keep"
     """keep: every file is an image. once: of files with the same content only the first is."""
 
+    frames: Frames = "first"
+    """all: every frame or page of a file is an image."""
+
+    min_side: int = 1
+    """Images whose short side has fewer pixels are left out."""
+
+    bands: Annotated[str | None, shown_as("R,G,B")] = None
+    """Bands of a TIFF that are its colours, as 4,3,2."""
+
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
+
+    @property
+    def how(self) -> Pixels:
+        """The manner of packing."""
+        return Pixels(
+            "store",
+            self.short_side,
+            self.shape,
+            self.colour,
+            self.copies,
+            self.frames,
+            self.min_side,
+            self.bands,
+        )
 
 
 def pack(words: list[str]) -> int:
@@ -65,9 +88,9 @@ def pack(words: list[str]) -> int:
         raise UsageError(f"--short-side {asked.short_side}: use at least 64")
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
-    how = Pixels("store", asked.short_side, asked.shape, asked.colour, asked.copies)
+    how = asked.how
     workers = asked.workers or os.cpu_count() or 1
-    intake = Intake(asked.images)
+    intake = Intake(asked.images, frames=asked.frames, bands=asked.bands)
     if intake.store is not None:
         raise UsageError(f"{asked.images} is a store already")
     _refuse_other_store(asked, intake)
@@ -117,12 +140,13 @@ def _refuse_other_store(asked: Pack, intake: Intake) -> None:
         store = Store(asked.store)
     except DataError:
         return  # damaged: it is made again
-    contents = store.contents
-    there = (contents.colour, contents.short_side, contents.shape, contents.copies)
-    if there != (asked.colour, asked.short_side, asked.shape, asked.copies):
+    there = store.contents.how
+    if there != asked.how:
+        bands = f", bands {there.bands}" if there.bands else ""
         raise UsageError(
-            f"{asked.store} is a store with other settings ({there[0]}, short side {there[1]}, "
-            f"{there[2]}, copies {there[3]}); choose another folder"
+            f"{asked.store} is a store with other settings ({there.colour}, short side "
+            f"{there.short_side}, {there.shape}, copies {there.copies}, frames {there.frames}"
+            f"{bands}); choose another folder"
         )
     changes = store.index.changes(intake.source)
     if any(changes):

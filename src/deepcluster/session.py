@@ -21,6 +21,7 @@ from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
 from deepcluster.exchange.starting_point import begin_with
 from deepcluster.images.index import Index
+from deepcluster.images.kept import Frames
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
 from deepcluster.networks import Network, build_network, looked_at
@@ -51,6 +52,13 @@ class Asked:
     max_unusable: float = 0.05
     index: Path | None = None  # the verdict on the images, if check was asked before
     words: tuple[str, ...] = ()  # the command line, for the record
+    frames: Frames = "first"
+    bands: str | None = None
+
+    @property
+    def intake(self) -> Intake:
+        """The images."""
+        return Intake(self.images, self.index, self.frames, self.bands)
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         display.say(where)
     elif run.network.init is not None:
         _begin_with_weights(network, run, display)
-    images = Intake(asked.images).opened(folder, prepared.index, run, world, display)
+    images = asked.intake.opened(folder, prepared.index, run, world, display)
     sitting = Sitting(run, images, course, world, display)
     of_labels = run.labels == "folders"
     phases = ["learn"] if of_labels else ["look", "group", "learn"]
@@ -163,7 +171,7 @@ def _prepared_by_the_leader(
 
 def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> Prepared:
     gpu = world.device.type == "cuda"
-    intake = Intake(asked.images, asked.index)
+    intake = asked.intake
     if asked.out is None:
         folder, index = _matching(asked, gpu, display)
     else:
@@ -201,7 +209,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
 
 def _settled(asked: Asked, images: int, gpu: bool) -> tuple[Run, list[str]]:
     run, reasons = asked.settle(images, gpu)
-    intake = Intake(asked.images)
+    intake = asked.intake
     return intake.suited(run), [*reasons, *intake.notes(run)]
 
 
@@ -230,7 +238,7 @@ def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Ind
             if not folder.exists:
                 continue
             try:
-                index = Intake(asked.images).unchanged_index(folder)
+                index = asked.intake.unchanged_index(folder)
                 run, _ = _settled(asked, len(index), gpu)
                 _refuse_other_settings(folder, run)
             except ResumeError as error:

@@ -29,6 +29,9 @@ SHORT = {
     "--input-size": "--network.input-size",
     "--dimensions": "--whitening.dimensions",
     "--batch": "--training.batch",
+    "--frames": "--pixels.frames",
+    "--bands": "--pixels.bands",
+    "--min-side": "--pixels.min-side",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }
@@ -167,6 +170,8 @@ def train(words: list[str]) -> int:
         max_unusable=first.max_unusable,
         index=first.index,
         words=tuple(words),
+        frames=first.run.pixels.frames,
+        bands=first.run.pixels.bands,
     )
     with (
         interruption.noticed(),

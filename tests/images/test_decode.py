@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image, features
 
-from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, read
+from deepcluster.images.decode import FIRST_FRAME, Unusable, decode, decode_pixels, read
 
 Picture = Callable[..., Image.Image]
 AVIF = pytest.param(
@@ -20,6 +21,13 @@ AVIF = pytest.param(
     marks=pytest.mark.skipif(
         "avif" not in features.modules or not features.check("avif"),
         reason="needs a Pillow that reads AVIF",
+    ),
+)
+
+JP2 = pytest.param(
+    "jp2",
+    marks=pytest.mark.skipif(
+        not features.check("jpg_2000"), reason="needs a Pillow that reads JPEG 2000"
     ),
 )
 
@@ -35,7 +43,7 @@ def pixels(image: Image.Image) -> np.ndarray:
     return np.asarray(image).astype(int)
 
 
-@pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff", "webp", "gif", "jpg", AVIF])
+@pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff", "webp", "gif", "jpg", JP2, AVIF])
 def test_every_format_gives_its_pixels(tmp_path: Path, picture: Picture, kind: str) -> None:
     original = picture()
     lossy = {"quality": 95}
@@ -88,7 +96,7 @@ def test_cmyk_is_converted(tmp_path: Path) -> None:
     assert np.abs(pixels(read(tmp_path / "cyan.jpg")) - [0, 255, 255]).max() <= 3
 
 
-@pytest.mark.parametrize("kind", ["png", "tif"])
+@pytest.mark.parametrize("kind", ["png", "tif", JP2])
 def test_sixteen_bits_keep_all_levels(tmp_path: Path, kind: str) -> None:
     ramp = np.tile(np.arange(1000, 5000, dtype=np.uint16), (4, 1))  # all of it below 8 % of white
     Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
@@ -96,6 +104,56 @@ def test_sixteen_bits_keep_all_levels(tmp_path: Path, kind: str) -> None:
     assert len(np.unique(levels)) == 256
     assert (np.diff(levels) >= 0).all()
     assert abs(levels.mean() - 127.5) < 1
+
+
+def png_of_16_bits(levels: np.ndarray) -> bytes:
+    """Unfiltered rows, as the standard has them: big endian."""
+    height, width, bands = levels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
+    kind = {3: 2, 4: 6}[bands]
+    chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)]
+    chunks += [b"IDAT" + zlib.compress(rows), b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    )
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "planar tif", "float tif", "zlib tif"])
+def test_dark_colours_of_16_bits_keep_all_levels(tmp_path: Path, kind: str) -> None:
+    # As a camera of 12 bits gives them: of the upper 8 bits there would be 16 levels, all dark.
+    red = np.tile(np.linspace(0, 4095, 1000).astype(np.uint16), (4, 1))
+    levels = np.stack([red, red // 2, red // 4], axis=-1)
+    path = tmp_path / "a.png"
+    if kind == "png":
+        path.write_bytes(png_of_16_bits(levels))
+    elif kind == "planar tif":
+        planes = np.moveaxis(levels, -1, 0)
+        tifffile.imwrite(path, planes, photometric="rgb", planarconfig="separate")
+    else:
+        values = levels.astype(np.float32) / 7 if kind == "float tif" else levels
+        tifffile.imwrite(
+            path, values, photometric="rgb", compression="zlib" if "zlib" in kind else None
+        )
+    low, high = np.percentile(levels, (0.5, 99.5))
+    expected = ((levels.astype(float) - low) / (high - low)).clip(0, 1) * 255
+    seen = pixels(read(path))
+    assert np.abs(seen - expected).max() <= 1
+    assert len(np.unique(seen[..., 0])) == 256
+    data = path.read_bytes()
+    assert np.array_equal(decode_pixels(data)[0], seen)
+    path.write_bytes(data[: len(data) // 2])
+    assert reason(path) in ("truncated", "damaged or unsupported")
+
+
+def test_transparent_colours_of_16_bits_are_laid_on_white(tmp_path: Path) -> None:
+    levels = np.zeros((4, 4, 4), np.uint16)
+    levels[..., :3] = np.arange(16).reshape(4, 4, 1) * 100
+    levels[:2, :, 3] = 65535
+    (tmp_path / "a.png").write_bytes(png_of_16_bits(levels))
+    seen = pixels(read(tmp_path / "a.png"))
+    assert (seen[2:] == 255).all()
+    assert seen[0, 0].tolist() == [0, 0, 0]
 
 
 def test_floats_are_stretched_whatever_they_hold(tmp_path: Path) -> None:
@@ -182,13 +240,19 @@ def png_header(width: int, height: int) -> bytes:
 
 def test_too_many_pixels_are_refused_from_the_header(tmp_path: Path) -> None:
     (tmp_path / "bomb.png").write_bytes(png_header(20_000, 20_000))
-    assert reason(tmp_path / "bomb.png") == "too many pixels (400 MP > 80 MP)"
+    assert (
+        reason(tmp_path / "bomb.png")
+        == "too many pixels (400 MP > 80 MP): deepcluster tile cuts it"
+    )
     (tmp_path / "large.png").write_bytes(png_header(10_000, 10_000))
-    assert reason(tmp_path / "large.png") == "too many pixels (100 MP > 80 MP)"
+    assert (
+        reason(tmp_path / "large.png")
+        == "too many pixels (100 MP > 80 MP): deepcluster tile cuts it"
+    )
 
 
 @pytest.mark.parametrize(
-    "kind", ["jpg", "progressive.jpg", "png", "webp", "gif", "bmp", "tif", AVIF]
+    "kind", ["jpg", "progressive.jpg", "png", "webp", "gif", "bmp", "tif", JP2, AVIF]
 )
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.5, 0.9, 0.99])
 def test_truncated_files_are_refused(
@@ -261,9 +325,11 @@ def test_pillow_warns_nobody_and_others_still_may(tmp_path: Path) -> None:
 
 def test_damage_inside_never_raises_anything_else(tmp_path: Path, picture: Picture) -> None:
     random = np.random.default_rng(0)
-    for kind in ("jpg", "png", "webp", "gif", "bmp", "tif", "ppm"):
+    names = {"jpg": "JPEG", "tif": "TIFF", "jp2": "JPEG2000"}
+    more = ("jp2",) if features.check("jpg_2000") else ()
+    for kind in ("jpg", "png", "webp", "gif", "bmp", "tif", "ppm", *more):
         stored = io.BytesIO()
-        picture().save(stored, format={"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper()))
+        picture().save(stored, format=names.get(kind, kind.upper()))
         for _ in range(40):
             damaged = np.frombuffer(stored.getvalue(), dtype=np.uint8).copy()
             where = random.integers(0, min(len(damaged), 400), 6)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,10 @@ import pytest
 from PIL import Image
 
 from deepcluster.images.index import SCHEMA, Changes, Index
+from deepcluster.images.kept import Pixels
+from deepcluster.images.packing import pack
+from deepcluster.images.source import Folder
+from deepcluster.intake import Intake
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError
 
@@ -160,3 +165,17 @@ def test_the_images_are_never_changed(photos: Path, tmp_path: Path) -> None:
         for folder in folders:
             folder.chmod(0o755)
     assert state() == before
+
+
+def test_small_images_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    for side in (10, 31, 32, 80):
+        Image.linear_gradient("L").resize((100, side)).save(tmp_path / f"{side}.png")
+    index = Index.build(tmp_path, 2, min_side=32)
+    assert index.paths == ["32.png", "80.png"]
+    assert [reason for _, reason in index.unusable] == ["smaller than --min-side"] * 2
+    assert len(Index.build(tmp_path, 2)) == 4
+    how = Pixels(min_side=32)
+    store = pack(Folder(tmp_path), tmp_path / "store", "grey", how, 2)
+    assert store.index.table.equals(index.table)
+    assert store.contents.how == replace(how, colour="grey")
+    Intake(tmp_path).refuse_useless(index, 0.0)  # nothing is wrong with the small ones

@@ -93,9 +93,9 @@ def corpus(picture: Picture) -> Corpus:
         "b/cut.jpg": (jpeg[:-300], "truncated"),
         "b/page.jpg": (b"<!DOCTYPE html><title>404</title>", "not an image"),
         "b/lfs.png": (b"version https://git-lfs.github.com/spec/v1\n", "git-lfs pointer: run git lfs pull"),  # noqa: E501
-        "b/bomb.png": (bomb(), "too many pixels (400 MP > 80 MP)"),
+        "b/bomb.png": (bomb(), "too many pixels (400 MP > 80 MP): deepcluster tile cuts it"),
         "b/head.png": (b"\x89PNG\r\n\x1a\n" + b"\7" * 300, "damaged or unsupported"),
-        "b/satellite.tif": (bands(13), "TIFF of 13 bands: export three as RGB"),
+        "b/satellite.tif": (bands(13), "TIFF of 13 bands: choose three with --bands"),
     }  # fmt: skip
     return {**{name: (data, None) for name, data in good.items()}, **bad}
 
@@ -221,7 +221,7 @@ def test_a_store_is_known_by_its_manifest(tmp_path: Path) -> None:
 
 
 def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
-    for name in ("a.heic", "b.SVG", "c.eps", "d.dcm", "e.dcm", "f.txt", ".hidden"):
+    for name in ("a.heic", "b.SVG", "c.eps", "d.psd", "e.psd", "f.txt", ".hidden"):
         (photos / name).write_bytes(b"x")
     os.mkfifo(photos / "pipe.jpg")
     source = source_of(photos)
@@ -229,7 +229,7 @@ def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
         ".heic (convert it to JPEG)": 1,
         ".svg (export it as PNG)": 1,
         ".eps (export it as PNG)": 1,
-        ".dcm (export it as 16-bit PNG)": 2,
+        ".psd (convert it to PNG)": 2,
         ".txt": 1,
         "pipes, sockets or devices": 1,
     }

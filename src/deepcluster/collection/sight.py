@@ -21,6 +21,7 @@ from deepcluster.images.judging import Wanted as Manner
 from deepcluster.images.judging import examined, judged
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.on_device import DeviceImages
+from deepcluster.images.selection import selected
 from deepcluster.images.source import Source
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -40,7 +41,11 @@ class Preprocessing:
     def of(cls, effective: dict[str, Any]) -> Preprocessing:
         """That of a run with these settings, by dotted name."""
         pixels = Pixels(
-            effective["pixels.keep"], effective["pixels.short_side"], effective["pixels.shape"]
+            effective["pixels.keep"],
+            effective["pixels.short_side"],
+            effective["pixels.shape"],
+            frames=effective.get("pixels.frames", "first"),
+            bands=effective.get("pixels.bands"),
         )
         colour = effective.get("pixels.colour", "auto")  # earlier runs did not say
         if colour == "auto":
@@ -90,7 +95,8 @@ class FileSight:
     """The files of a source."""
 
     def __init__(self, source: Source, preprocessing: Preprocessing) -> None:
-        self.source = source
+        how = preprocessing.pixels
+        self.source = selected(source, how.frames, how.bands)
         self.preprocessing = preprocessing
 
     @cached_property

@@ -13,7 +13,9 @@ from deepcluster.images.decode import Unusable, decode, read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import content_hash
+from deepcluster.images.kept import Pixels
 from deepcluster.images.loader import Images
+from deepcluster.images.selection import Selection, selected
 from deepcluster.images.shards import Shards, is_shards
 from deepcluster.images.source import Source, is_store, quick_check, source_of
 from deepcluster.images.store import Store
@@ -32,18 +34,27 @@ class Album:
         index: What is known of them.
         stores: Where their decoded pixels may be.
         size: Side of the square that a network sees.
+        how: Which frames and bands of files are images.
     """
 
-    def __init__(self, place: Path, index: Index, stores: Sequence[Path], size: int) -> None:
+    def __init__(
+        self,
+        place: Path,
+        index: Index,
+        stores: Sequence[Path],
+        size: int,
+        how: Pixels = Pixels(),  # noqa: B008 - it is frozen
+    ) -> None:
         self.place, self.index, self.size = place, index, size
         self._stores = stores
+        self._how = how
 
     @staticmethod
     def of_run(folder: RunFolder, size: int = 64) -> Album:
         """What the run was made of, as far as it is still to be had."""
         place = Path(folder.settings["images"])
         index = Index.load(folder.verified("index.parquet"))
-        return Album(place, index, (folder.store, place), size)
+        return Album(place, index, (folder.store, place), size, selection_of(folder))
 
     @staticmethod
     def of_images(
@@ -93,9 +104,10 @@ class Album:
         try:
             if self._source is None or not self._is_file(path):
                 return None
+            taken = isinstance(self._source, Selection)  # whose pictures are not files
             with self._source.open(path) as file:
-                data = file.read(size + 1)
-            same = len(data) == size and content_hash(data) == content
+                data = file.read(-1 if taken else size + 1)
+            same = (taken or len(data) == size) and content_hash(data) == content
             return decode(io.BytesIO(data))[0] if same else None
         except (OSError, Unusable, DeepClusterError):
             return None
@@ -120,19 +132,22 @@ class Album:
 
     def _is_file(self, path: str) -> bool:
         """Whether it may be opened: a pipe in its place would wait for its writer."""
-        if isinstance(self._source, Shards):
+        source = self._source
+        if isinstance(source, Selection):
+            path, source = source.file_of(path), source.source
+        if isinstance(source, Shards):
             return True
         folder = self.place if self.place.is_dir() else self.place.parent
         return (folder / path).is_file()
 
     @cached_property
     def _in_colours(self) -> Callable[[int], Image.Image | None]:
-        return colours_of(self.place, self.index)
+        return colours_of(self.place, self.index, self._how)
 
     @cached_property
     def _source(self) -> Source | None:
         there = is_shards(self.place) or self.place.exists()
-        return source_of(self.place) if there and not is_store(self.place) else None
+        return _opened(self.place, self._how) if there else None
 
     @cached_property
     def _stored(self) -> StoredImages | None:
@@ -144,12 +159,23 @@ class Album:
         return None
 
 
-def colours_of(place: Path, index: Index) -> Callable[[int], Image.Image | None]:
+def selection_of(folder: RunFolder) -> Pixels:
+    """Which frames and bands of files were the images of a run."""
+    effective = folder.settings["effective"]
+    frames, bands = effective.get("pixels.frames", "first"), effective.get("pixels.bands")
+    return Pixels(frames=frames, bands=bands)
+
+
+def _opened(place: Path, how: Pixels) -> Source | None:
+    return None if is_store(place) else selected(source_of(place), how.frames, how.bands)
+
+
+def colours_of(place: Path, index: Index, how: Pixels) -> Callable[[int], Image.Image | None]:
     """The function that gives an image in colours from its file, or None where it cannot.
 
     A grey store is enough to learn from Sobel's edges, and not enough for a person.
     """
-    source = None if is_store(place) else source_of(place)
+    source = _opened(place, how)
     if source is None or (isinstance(source, Shards) and len(index) > _MOST_IN_SHARDS):
         return lambda number: None
     paths = index.paths

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images import kept
-from deepcluster.images.decode import unreadable
+from deepcluster.images.decode import Unusable, unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
 from deepcluster.images.kept import Pixels
@@ -260,6 +260,8 @@ def _asked(source: _Readable, found: Found) -> _Asked:
             return _Asked(found, None, file.read())
     except OSError as error:
         return _Asked(found._replace(reason=unreadable(error)), None, b"")
+    except Unusable as unusable:
+        return _Asked(found._replace(reason=unusable.reason), None, b"")
 
 
 def _opened(extent: Extent | None, data: bytes, _path: str) -> BinaryIO:

@@ -3,8 +3,8 @@
 The policy. EXIF orientation is applied; EXIF that cannot be read is ignored. Grey, 1-bit and
 palette images become RGB; what is transparent is laid on white; CMYK is converted. Grey of more
 than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
-255 (colour of 16 bits keeps its upper 8). Of an animation the first frame counts. More than 80
-million pixels are refused before they are decoded, and so is a file that ends too early.
+255, and so are such colours, all three together. Of an animation the first frame counts. More than
+80 million pixels are refused before they are decoded, and so is a file that ends too early.
 
 Pillow's own warnings about files are silenced from the first read on: each of them is either
 harmless or ends in a reason here, and a million files would print a million lines.
@@ -16,7 +16,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -24,25 +24,28 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
-from deepcluster.images import quick_jpeg
-from deepcluster.images.folder import starts_like_an_image
+from deepcluster.images import deep_colours, dicom, quick_jpeg
+from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
 from deepcluster.images.source import Source
+from deepcluster.images.unusable import MAX_PIXELS, too_large
+from deepcluster.images.unusable import Unusable as Unusable
 
-MAX_PIXELS = 80_000_000
 FIRST_FRAME = " (first of several frames)"
 """Stands behind the mode of an animation, or of a file of several pages."""
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
 
-def _avif() -> tuple[str, ...]:
-    """The format, where this Pillow was built with it, as its wheels are since 11.3."""
+def _built_in() -> Iterator[str]:
+    """The formats that not every Pillow has: AVIF is in its wheels since 11.3."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an older one warns that it knows no such feature
-        return ("AVIF",) if features.check("avif") else ()
+        for name, feature in (("AVIF", "avif"), ("JPEG2000", "jpg_2000")):
+            if features.check(feature):
+                yield name
 
 
 # No others: some of Pillow's formats run programs (EPS), or are documents rather than images.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_avif())
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", *_built_in())
 _ORIENTATION = 0x0112  # the tag's number in EXIF 2.3, section 4.6.4
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -67,14 +70,6 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 _PILLOW_WARNS = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
-class Unusable(Exception):  # noqa: N818 - a verdict on a file, not a fault of the program
-    """The file gives no image; `reason` is short and stable enough to be counted."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def read(path: str | Path, source: Source | None = None) -> Image.Image:
     """The RGB image in a file, or in one of a source's, upright; raises `Unusable`."""
     try:
@@ -89,14 +84,32 @@ def unreadable(error: OSError) -> str:
     return f"unreadable: {(error.strerror or str(error)).lower()}"
 
 
-def decode(file: BinaryIO) -> tuple[Image.Image, str]:
+def decode(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[Image.Image, str]:
     """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
-    return _decoded(file, _by_pillow)
+    return _decoded(file, _by_pillow, most=most)
 
 
-def size_in_header(file: BinaryIO) -> tuple[int, int]:
+def opened(file: BinaryIO, frame: int = 0) -> Image.Image:
+    """The image whose header was read, at its first frame (of a DICOM file at any); `Unusable`."""
+    return _decoded(file, lambda image: image, frame)
+
+
+def still(image: Image.Image) -> Image.Image:
+    """The RGB image, upright, of the frame at which an open one stands, which it can leave."""
+    levels = deep_colours.levels_of(image)
+    image.load()
+    if levels is None:
+        method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
+        rgb = _rgb(frame if method is None else frame.transpose(method))
+    else:
+        rgb = _rgb(_deepened(image, levels))
+    rgb.info = {}
+    return rgb
+
+
+def size_in_header(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[int, int]:
     """Width and height as an open file says, whether or not the rest is there; or `Unusable`."""
-    return _decoded(file, lambda image: image.size)
+    return _decoded(file, lambda image: image.size, most=most)
 
 
 def is_turned_by_exif(file: BinaryIO) -> bool:
@@ -127,9 +140,10 @@ def decode_pixels(data: bytes) -> tuple[NDArray[np.uint8], str]:
 
 
 def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
+    levels = deep_colours.levels_of(image)
     image.load()
     mode = image.mode
-    rgb = _rgb(_upright(image))
+    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels))
     if _has_frames(image):
         mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
@@ -144,9 +158,21 @@ def _has_frames(image: Image.Image) -> bool:
         return False
 
 
-def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
-    """What `finish` makes of the image whose header was read, or the reason why nothing."""
-    head = file.read(64)
+def _decoded(
+    file: BinaryIO,
+    finish: Callable[[Image.Image], Result],
+    frame: int = 0,
+    most: int = MAX_PIXELS,
+) -> Result:
+    """What `finish` makes of the image whose header was read, or the reason why nothing.
+
+    Args:
+        file: Open for reading.
+        finish: What is wanted of the image.
+        frame: Of a DICOM file, which is decoded when it is opened.
+        most: Pixels that are not too many.
+    """
+    head = file.read(HEAD)
     file.seek(0)
     if not head:
         raise Unusable("empty file")
@@ -156,20 +182,20 @@ def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
     if _PILLOW_WARNS not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        image = Image.open(file, formats=_FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            raise _too_large(image.width * image.height)
+        image = dicom.picture(file, frame) if is_dicom(head) else _open(file)
+        if image.width * image.height > most:
+            raise too_large(image.width * image.height, most)
         return finish(image)
     except Image.DecompressionBombError as error:
         pixels = re.search(r"\((\d+) pixels\)", str(error))
-        raise _too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
+        raise too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
     except MemoryError as error:
         raise Unusable(TOO_LITTLE_MEMORY) from error
     except UnidentifiedImageError as error:
         known = starts_like_an_image(head)
         bands = _tiff_bands(head, file)
         if bands > 4:
-            raise Unusable(f"TIFF of {bands} bands: export three as RGB") from error
+            raise Unusable(f"TIFF of {bands} bands: choose three with --bands") from error
         raise Unusable("damaged or unsupported" if known else "not an image") from error
     except Unusable:
         raise
@@ -180,8 +206,31 @@ def _decoded(file: BinaryIO, finish: Callable[[Image.Image], Result]) -> Result:
         raise Unusable("truncated" if cut else "damaged or unsupported") from error
 
 
-def _too_large(pixels: int) -> Unusable:
-    return Unusable(f"too many pixels ({pixels / 1e6:.0f} MP > {MAX_PIXELS / 1e6:.0f} MP)")
+def _open(file: BinaryIO) -> Image.Image:
+    try:
+        return Image.open(file, formats=_FORMATS)
+    except UnidentifiedImageError:
+        levels = deep_colours.unknown_to_pillow(file)
+        if levels is None:
+            raise
+        return _in_colours(levels)
+
+
+def _deepened(image: Image.Image, levels: NDArray) -> Image.Image:
+    """The image of these numbers, turned as the other one, which has only their upper bits, is."""
+    deep = _in_colours(levels)
+    method = _UPRIGHT.get(_orientation(image))
+    return deep if method is None else deep.transpose(method)
+
+
+def _in_colours(levels: NDArray) -> Image.Image:
+    """RGB, or RGBA, of 8 bits: one window for the three, so that colours stay what they are."""
+    colours = windowed(levels[..., :3])
+    if levels.shape[2] == 3:
+        return Image.fromarray(colours)
+    most = np.iinfo(levels.dtype).max if levels.dtype.kind in "ui" else 1.0
+    opaque = np.rint(np.clip(levels[..., 3:] / most, 0, 1) * 255).astype(np.uint8)
+    return Image.fromarray(np.concatenate([colours, opaque], axis=2))
 
 
 def _tiff_bands(head: bytes, file: BinaryIO) -> int:
@@ -211,7 +260,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_windowed(np.asarray(image))).convert("RGB")
+        return Image.fromarray(windowed(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
         paper = Image.new("RGBA", colour.size, "white")
@@ -219,14 +268,25 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _windowed(values: NDArray) -> NDArray[np.uint8]:
+def windowed(values: NDArray) -> NDArray[np.uint8]:
     """The values stretched to 8 bits; one that is not a number is black."""
+    return stretched(values, window_of(values))
+
+
+def window_of(values: NDArray) -> tuple[float, float]:
+    """What becomes black and what becomes white; equal where there is but one value."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         raise Unusable("no pixel is a number")
     low, high = (float(at) for at in np.percentile(finite, (0.5, 99.5)))
     if low == high:  # a few bright points on a flat ground are still a picture
         low, high = float(finite.min()), float(finite.max())
+    return low, high
+
+
+def stretched(values: NDArray, window: tuple[float, float]) -> NDArray[np.uint8]:
+    """The values in a window as 8 bits."""
+    low, high = window
     if low == high:
         return np.full(values.shape, 128, dtype=np.uint8)
     levels = (values.astype(np.float64) - low) * (255 / (high - low))

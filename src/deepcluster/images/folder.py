@@ -5,6 +5,7 @@ Nothing here imports torch: a mistyped path is answered at once.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import stat
@@ -16,23 +17,35 @@ from typing import NamedTuple
 
 from deepcluster.runtime.errors import DataError, UsageError
 
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "avif")
+_DICOM = ("dcm", "dicom")
+READS_DICOM = importlib.util.find_spec("pydicom") is not None
+"""Whether the extra [dicom] is installed."""
+
+EXTENSIONS = (
+    *("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "avif"),
+    *("jp2", "j2k", "jpx"),
+    *(_DICOM if READS_DICOM else ()),
+)
 
 # Pictures that are not read: some would run programs, others need libraries that are not here.
 _ADVICE = {
     **dict.fromkeys(("heic", "heif", "jxl"), "convert it to JPEG"),
-    **dict.fromkeys(("jp2", "j2k", "psd", "exr", "hdr"), "convert it to PNG"),
+    **dict.fromkeys(("psd", "exr", "hdr"), "convert it to PNG"),
     **dict.fromkeys(("svg", "svgz", "eps", "ps", "ai", "pdf"), "export it as PNG"),
-    **dict.fromkeys(("dcm", "dicom"), "export it as 16-bit PNG"),
+    **dict.fromkeys(() if READS_DICOM else _DICOM, "pip install 'deepcluster[dicom]' reads it"),
     **dict.fromkeys(("cr2", "cr3", "nef", "arw", "dng", "orf", "raf", "rw2"), "export it as JPEG"),
     "tar": "name the shards: 'FOLDER/*.tar'",
 }
 
 _MAGIC = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0\0\0\0"
-    rb"|II\*\0|MM\0\*|II\+\0|MM\0\+|P[1-6][ \t\r\n]|.{4}ftypavi[fs]",
+    rb"|II\*\0|MM\0\*|II\+\0|MM\0\+|P[1-6][ \t\r\n]|.{4}ftypavi[fs]"
+    rb"|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
     re.DOTALL,
 )
+HEAD = 132
+"""So many first bytes tell a format; DICOM's name stands behind 128 of anything."""
+
 # Control characters, line separators and undecodable bytes (which Python keeps as surrogates)
 # break terminals, web pages and parquet; the percent sign must go too, to keep the way back.
 _ODD = re.compile("[%\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
@@ -173,8 +186,13 @@ def decoded(text: str) -> str:
 
 
 def starts_like_an_image(head: bytes) -> bool:
-    """Whether these first bytes (16 are enough) are those of a format we read."""
-    return _MAGIC.match(head) is not None
+    """Whether these first bytes (`HEAD` are enough) are those of a format we read."""
+    return _MAGIC.match(head) is not None or (READS_DICOM and is_dicom(head))
+
+
+def is_dicom(head: bytes) -> bool:
+    """Whether these first bytes are those of a DICOM file."""
+    return head[128:HEAD] == b"DICM"
 
 
 def _files(root: str | Path) -> Iterator[_File]:
@@ -253,7 +271,7 @@ def _is_candidate(file: _File) -> bool:
         return extension in EXTENSIONS
     try:
         with Path(file.place).open("rb") as opened:
-            return starts_like_an_image(opened.read(16))
+            return starts_like_an_image(opened.read(HEAD))
     except OSError:
         return False
 

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from deepcluster.images.crew import judging
 from deepcluster.images.folder import decoded
-from deepcluster.images.judging import without_copies
+from deepcluster.images.judging import without_copies, without_small
 from deepcluster.images.kept import Copies
 from deepcluster.images.source import Source, source_of
+from deepcluster.images.unusable import Unusable
 from deepcluster.runtime import faults
 from deepcluster.runtime.errors import ResumeError, StorageError
 
@@ -67,6 +68,7 @@ class Index:
         workers: int,
         progress: Callable[[int, int], None] | None = None,
         copies: Copies = "keep",
+        min_side: int = 1,
     ) -> Index:
         """The index of a source, each of its files read and decoded once.
 
@@ -76,13 +78,16 @@ class Index:
             progress: Called with the number of files done and of all files; what it raises ends
                 the work.
             copies: Whether a file that holds what another one held is an image too.
+            min_side: Pixels that the short side of an image must have.
         """
         files = source_of(source)
         found = files.find()
 
         def rows() -> Iterator[dict[str, Any]]:
             with judging(files, found, None, workers) as verdicts:
-                wanted = verdicts if copies == "keep" else without_copies(verdicts, set())
+                wanted = without_small(verdicts, min_side)
+                if copies == "once":
+                    wanted = without_copies(wanted, set())
                 for done, (row, _) in enumerate(wanted, 1):
                     yield row
                     if progress is not None:
@@ -231,7 +236,7 @@ def _content(source: Source, path: str) -> str | None:
     try:
         with source.open(path) as file:
             return _digest(file)
-    except OSError:
+    except (OSError, Unusable):
         return None
 
 

@@ -18,6 +18,10 @@ COPY = "a copy of a file before it"
 """The reason against a file that is a usable image, where each content is wanted once."""
 
 
+SMALL = "smaller than --min-side"
+"""The same, where small images are not wanted."""
+
+
 class Judged(NamedTuple):
     """A file that was read."""
 
@@ -42,7 +46,7 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
     """What the index says of a file, and its pixels.
 
     Args:
-        opened: The bytes of a path; raises OSError.
+        opened: The bytes of a path; raises OSError or `Unusable`.
         examine: What judges them.
         found: The file.
     """
@@ -62,6 +66,8 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
             data = file.read()
     except OSError as error:
         return Judged(row | {"reason": unreadable(error)}, None)
+    except Unusable as unusable:  # a frame or a band that is not there
+        return Judged(row | {"reason": unusable.reason}, None)
     about, pixels = examine(data)
     return Judged(row | about, pixels)
 
@@ -85,6 +91,16 @@ def examined(wanted: Wanted | None, data: bytes) -> Judged:
         return Judged(about | {"reason": TOO_LITTLE_MEMORY}, None)
     about |= {"mode": mode, "height": pixels.shape[0], "width": pixels.shape[1]}
     return Judged(about, small)
+
+
+def without_small(files: Iterable[Judged], least: int) -> Iterator[Judged]:
+    """The files in their order, each whose short side has fewer pixels made unusable."""
+    for file in files:
+        row = file.row
+        if row["reason"] is None and min(row["width"], row["height"]) < least:
+            yield Judged(row | {"reason": SMALL}, None)
+        else:
+            yield file
 
 
 def without_copies(files: Iterable[Judged], seen: set[str]) -> Iterator[Judged]:

@@ -16,6 +16,7 @@ from deepcluster.images import shrink
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
+Frames = Literal["first", "all"]
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -49,6 +50,15 @@ class Pixels:
 
     copies: Copies = "keep"
     """keep: every file is an image. once: of files with the same content only the first is one."""
+
+    frames: Frames = "first"
+    """Of an animation, or a TIFF or DICOM of several pages: first, or all, each an image."""
+
+    min_side: int = 1
+    """Images whose short side has fewer pixels are left out."""
+
+    bands: str | None = None
+    """Of a TIFF of more than three bands: which are red, green and blue, such as 4,3,2; or one."""
 
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,7 @@ from deepcluster.images.crew import judging
 from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
 from deepcluster.images.index import Index
-from deepcluster.images.judging import Judged, Wanted, without_copies
+from deepcluster.images.judging import Judged, Wanted, without_copies, without_small
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.source import Source
 from deepcluster.images.store import MANIFEST, Contents, Store
@@ -62,14 +63,16 @@ def pack(
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
-        settings = json.dumps([colour, how.short_side, how.shape, how.copies])
+        settings = json.dumps(
+            [colour, how.short_side, how.shape, how.copies, how.frames, how.min_side, how.bands]
+        )
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
             with judging(source, left, wanted, workers, apart=begun) as results:
-                files: Iterator[Judged] = results
+                files: Iterator[Judged] = without_small(results, how.min_side)
                 if how.copies == "once":
-                    files = without_copies(results, writer.contents())
+                    files = without_copies(files, writer.contents())
                 while block := list(islice(files, _BLOCK)):
                     writer.add(block)
                     if progress is not None:
@@ -103,9 +106,8 @@ def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store
         index = store.index
     except (DataError, ResumeError):
         return None
-    contents = store.contents
-    same = (contents.colour, contents.short_side, contents.shape, contents.copies)
-    if same != (colour, how.short_side, how.shape, how.copies) or any(index.changes(source)):
+    asked = replace(how, keep="store", colour=colour)
+    if store.contents.how != asked or any(index.changes(source)):
         return None
     return store
 
@@ -171,6 +173,9 @@ class _Writer:
             block_ends=self.ends,
             checksums=self.checksums,
             copies=how.copies,
+            frames=how.frames,
+            min_side=how.min_side,
+            bands=how.bands,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

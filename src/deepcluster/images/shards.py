@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from deepcluster.images.folder import (
     EXTENSIONS,
+    HEAD,
     Extent,
     Found,
     class_of,
@@ -143,7 +144,7 @@ def _is_image(member: Member, file: BinaryIO) -> bool:
     if extension or member.kind != "file":
         return extension in EXTENSIONS
     file.seek(member.offset)
-    return starts_like_an_image(file.read(min(16, member.size)))
+    return starts_like_an_image(file.read(min(HEAD, member.size)))
 
 
 def _reason_against(member: Member, keys: set[str]) -> str | None:

@@ -6,6 +6,7 @@ Nothing here imports torch: a mistyped path is answered at once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
@@ -31,7 +32,10 @@ class Source(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """The bytes of one that was found; raises OSError. Threads may call it at once."""
+        """The bytes of one that was found; threads may call it at once.
+
+        Raises OSError, or `Unusable` where a part of a file was meant that is not there.
+        """
         ...
 
     def extent(self, path: str) -> Extent | None:
@@ -72,6 +76,13 @@ class Folder:
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where the folder has no image; returns at the first one."""
         folder.refuse_without_images(self.place)
+
+
+class OneFile(ListFile):
+    """One image file, as if it were listed."""
+
+    def _rows(self) -> Iterator[tuple[str, str | None]]:
+        yield self.place.name, None
 
 
 def source_of(place: str | Path | Source) -> Source:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Colour, Copies
+from deepcluster.images.kept import Colour, Copies, Frames, Pixels
 from deepcluster.runtime.errors import DataError
 
 FORMAT = 1
@@ -39,6 +39,23 @@ class Contents:
     checksums: list[int]
     """CRC-32 of each block."""
     copies: Copies = "keep"
+    frames: Frames = "first"
+    min_side: int = 1
+    bands: str | None = None
+
+    @property
+    def how(self) -> Pixels:
+        """The manner in which it was packed."""
+        return Pixels(
+            "store",
+            self.short_side,
+            self.shape,
+            self.colour,
+            self.copies,
+            self.frames,
+            self.min_side,
+            self.bands,
+        )
 
     def to_json(self) -> str:
         """The manifest's text."""

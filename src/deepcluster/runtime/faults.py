@@ -13,6 +13,7 @@ import time
 
 POINTS = (
     "pack.block",
+    "tile.image",
     "index.write",
     "features.batch",
     "features.flush",
