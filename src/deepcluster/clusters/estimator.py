@@ -73,8 +73,9 @@ class CentroidEstimator(TransformerMixin, ClusterMixin, BaseEstimator):
     def _comparable(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows as the metric has them, and the centroids, both float32."""
         centroids = torch.as_tensor(self.cluster_centers_, device=rows.device)
-        if self._origin is not None:
-            origin = self._origin.to(rows.device)
+        origin: Tensor | None = getattr(self, "_origin", None)  # none where centres were put there
+        if origin is not None:
+            origin = origin.to(rows.device)
             rows, centroids = rows.double() - origin, centroids.double() - origin
         rows = rows.float()
         if not bool(rows.isfinite().all()):
