@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,11 @@ def test_colours_of_neighbouring_groups_differ():
     apart = np.abs(colours[:, None] - colours[None]).sum(axis=2) + 999 * np.eye(24, dtype=int)
     assert apart.min() > 25
     assert colour(-1) == (200, 200, 200)
+
+
+def test_a_umap_that_cannot_be_loaded_is_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)  # so that importing it fails
+    assert feature_map.method() == "t-SNE"
 
 
 @pytest.mark.skipif(feature_map.method() != "UMAP", reason="umap-learn is not installed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ def method() -> str:
 
 def _umap() -> Any:
     try:
-        return importlib.import_module("umap")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts of it that we do not use
+            return importlib.import_module("umap")
     except ImportError:
         return None
 
