@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +109,9 @@ def test_it_ends_with_the_work(photos: Path, monkeypatch: pytest.MonkeyPatch) ->
         Index.build(photos, 1, stop)
     assert len(members) == 2
     assert all(member.process.returncode is not None for member in members)
+
+
+def test_its_processes_begin_without_what_few_files_need() -> None:
+    code = "import sys, deepcluster.images.crew; print({'torch', 'tifffile'} & {*sys.modules})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "set()\n", result.stderr

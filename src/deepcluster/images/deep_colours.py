@@ -1,4 +1,7 @@
-"""Colours of more than 8 bits in full: of these Pillow keeps the upper 8, or reads none at all."""
+"""Colours of more than 8 bits in full: of these Pillow keeps the upper 8, or reads none at all.
+
+What reads them is imported where such a file is met: processes that decode begin without it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from deepcluster.images.tiff import TiffPage, is_tiff
 from deepcluster.images.unusable import MAX_PIXELS, Unusable
 
 _BITS = 258  # the tag's number in TIFF 6.0
@@ -42,6 +42,8 @@ def levels_of(image: Image.Image) -> NDArray[Any] | None:
 
 def unknown_to_pillow(file: BinaryIO) -> NDArray[Any] | None:
     """The numbers of a TIFF of colours that Pillow does not open (floating point), or None."""
+    from deepcluster.images.tiff import is_tiff
+
     file.seek(0)
     if not is_tiff(file.read(4)):
         return None
@@ -52,6 +54,8 @@ def unknown_to_pillow(file: BinaryIO) -> NDArray[Any] | None:
 
 
 def _of_tiff(file: BinaryIO, page: int) -> NDArray[Any] | None:
+    from deepcluster.images.tiff import TiffPage
+
     tiff = TiffPage(file, page)
     if tiff.photometric != _RGB or tiff.bands not in (3, 4) or tiff.turned:
         return None
@@ -65,6 +69,8 @@ def _of_png(file: BinaryIO) -> NDArray[np.uint16] | None:
     decode = _png_decoder()
     if decode is None:
         return None
+    import torch
+
     file.seek(0)
     data = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
     levels: NDArray[np.uint16] = decode(data, _UNCHANGED).permute(1, 2, 0).numpy()
@@ -72,13 +78,15 @@ def _of_png(file: BinaryIO) -> NDArray[np.uint16] | None:
 
 
 @cache
-def _png_decoder() -> Callable[[Tensor, int], Tensor] | None:
+def _png_decoder() -> Callable[[Any, int], Any] | None:
     """That of torchvision's library, which knows 16 bits, if it is there."""
     package = importlib.util.find_spec("torchvision")  # importing all of it would take seconds
     folders = (package and package.submodule_search_locations) or []
     try:
+        import torch
+
         for library in (file for folder in folders for file in Path(folder).glob("image*.so")):
             torch.ops.load_library(library)
-        return cast(Callable[[Tensor, int], Tensor], torch.ops.image.decode_png)
-    except (OSError, AttributeError, RuntimeError):
+        return cast(Callable[[Any, int], Any], torch.ops.image.decode_png)
+    except (OSError, ImportError, AttributeError, RuntimeError):
         return None
