@@ -203,8 +203,8 @@ class Dashboard:
 def progress_line(now: Progress, left: float | None) -> Table:
     """One part of the work on one line, where there is no run to show."""
     table = Table.grid(padding=(0, 1, 0, 0))
-    said = _progress(now, left is None)
-    if left is not None:
+    said = _progress(now, not left)
+    if left:  # after the last epoch nobody knows
         said.append(f", about {duration(left)} to the end")
     table.add_row(now.label, _bar(now, 30), said)
     return table

@@ -154,7 +154,7 @@ class Display:
             return
         phase.spoke()
         rate = f"{phase.rate:,.0f} a second"
-        if self._seconds_left is not None:
+        if self._seconds_left:  # after the last epoch nobody knows
             rate += f", about {duration(self._seconds_left)} to the end"
         self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
 
