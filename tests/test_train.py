@@ -178,6 +178,19 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
     assert "already finished" in output
 
 
+def test_the_first_epoch_ends_with_the_minutes_given(
+    textures: Callable[[int], Path], tmp_path: Path
+):
+    words = "--preset small --k 4 --network.width 16 --device cpu --draw.reassign 500 --out run"
+    given = ["train", str(textures(24)), *words.split(), "--minutes", "0.02"]
+    code, output = child.run(given, tmp_path)
+    assert code == 0, output
+    assert "of 12,000 images" in output
+    (epoch,) = map(json.loads, (tmp_path / "run/journal.jsonl").read_text().splitlines())
+    assert 32 <= epoch["draws"] < 12_000
+    assert (tmp_path / "run/closing.json").exists()
+
+
 @pytest.mark.parametrize(
     "flags",
     [

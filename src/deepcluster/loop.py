@@ -137,9 +137,11 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     left = len(draws) - progress.step * run.training.batch
     with display.phase(f"epoch {epoch + 1}: learning", left, seconds, "learn") as phase:
 
+        def so_far() -> dict[str, float]:
+            return {**seconds, "learn": seconds.get("learn", 0.0) + phase.seconds}
+
         def save(progress: EpochProgress) -> None:
-            so_far = {**seconds, "learn": seconds.get("learn", 0.0) + phase.seconds}
-            course.save_inside(epoch, head_optimizer, progress, {**record, "seconds": so_far})
+            course.save_inside(epoch, head_optimizer, progress, {**record, "seconds": so_far()})
 
         train_epoch(
             course.network,
@@ -152,15 +154,18 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             smoothing=run.training.smoothing,
             before_step=_step_sizes(sitting, epoch, len(draws), head_optimizer, record),
             after_step=phase.advance,
+            over=lambda: course.time_is_over(so_far()),
             due=course.save_is_due,
             save=save,
         )
     if course.keeps_head:
         course.head_momenta = momenta(head_optimizer)
-    record["draws"] = len(draws)
     totals = [progress.loss_sum, progress.images, progress.right]
     loss_sum, count, right = world.sum(torch.tensor(totals, dtype=torch.float64)).tolist()
     record["accuracy"] = right / count
+    record["draws"] = min(len(draws), progress.step * run.training.batch)
+    if record["draws"] < len(draws):
+        display.say(f"the time given is over after {record['draws']:,} of {len(draws):,} images")
     return loss_sum / count
 
 

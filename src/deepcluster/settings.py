@@ -102,7 +102,8 @@ class Run:
     """Names every random stream of the run."""
 
     minutes: float | None = None
-    """Time to spend; training ends after the last epoch that fits."""
+    """Time to spend on epochs and the closing pass; training ends after the last epoch that fits, \
+    or inside the first."""
 
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """Arithmetic of the network."""

@@ -69,7 +69,7 @@ class Common:
     """Clusterings, each followed by training on its labels (paper: 500)."""
 
     minutes: Amount = None
-    """Time to spend; training ends after the last epoch that fits."""
+    """Time to spend; training ends after the last epoch that fits, or inside the first."""
 
     labels: Name = None
     """clusters (the method), or folders: a supervised network, to compare with."""

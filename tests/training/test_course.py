@@ -222,6 +222,15 @@ def test_no_epoch_begins_that_the_minutes_given_do_not_hold(course):
     assert next(run.epochs(until=5), None) is None
 
 
+def test_the_first_epoch_is_over_when_only_another_look_fits(course):
+    run = course(minutes=1.0)
+    assert not run.time_is_over({"look": 10.0, "learn": 39.0})
+    assert run.time_is_over({"look": 10.0, "group": 1.0, "learn": 40.0})
+    run.done = 1
+    assert not run.time_is_over({"look": 10.0, "learn": 500.0})
+    assert not course().time_is_over({"look": 1e9})
+
+
 def test_a_save_is_due_once_in_a_while(course, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -219,6 +219,18 @@ class Course:
         if self.world.leads:
             self._checkpoints.save(checkpoint.state["epoch"], checkpoint.state["step"], checkpoint)
 
+    def time_is_over(self, seconds: Mapping[str, float]) -> bool:
+        """Whether the first epoch must end for the closing pass to end within the minutes given.
+
+        Of the others none begins that does not fit.
+
+        Args:
+            seconds: That the epoch has taken so far, by phase; the closing pass looks once more.
+        """
+        if self._minutes is None or self.done:
+            return False
+        return self.world.any(sum(seconds.values()) + seconds.get("look", 0.0) > 60 * self._minutes)
+
     def _out_of_time(self) -> bool:
         """Whether another epoch, and a closing pass, would outlast the minutes given."""
         late = False

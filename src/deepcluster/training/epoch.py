@@ -53,13 +53,15 @@ def train_epoch(
     smoothing: float = 0.0,
     before_step: Callable[[int], None] = lambda step: None,
     after_step: Callable[[int], None] = lambda count: None,
+    over: Callable[[], bool] = lambda: False,
     due: Callable[[], bool] = lambda: False,
     save: Callable[[EpochProgress], None] = lambda progress: None,
 ) -> EpochProgress:
     """Train on the batches and return the progress.
 
     `before_step` is told the number of each step, and may set its size; `after_step` how many
-    images it had. `save` is called when the run must stop, and when `due`.
+    images it had; where `over` then says so, to all processes alike, the epoch ends there. `save`
+    is called when the run must stop, and when `due`.
 
     `dropout_stream` is (seed, epoch): dropout is a named stream too, by step and process.
     """
@@ -81,6 +83,8 @@ def train_epoch(
             after_step(batch.total)
             if world.any(interruption.asked() is not None):  # all stop after the same step
                 raise Interrupted(interruption.asked() or interruption.TERMINATED)
+            if over():
+                break
             if due():
                 pending.settle(progress)
                 save(progress)
