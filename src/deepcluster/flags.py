@@ -66,7 +66,7 @@ def refuse_unknown(
             close = get_close_matches(flag, [*known, *short], n=1)
             hint = f"did you mean {close[0]}?" if close else f"see {help_command}"
             raise UsageError(f"no such option {asked}; {hint}")
-        if re.fullmatch(r"[a-z_.]+=.*", word) and f"--{flag}" in known:
+        if re.fullmatch(r"[a-z_.]+=.*", word) and f"--{flag}" in {*known, *short}:
             raise UsageError(f"{word!r}: write it as --{word.replace('=', ' ', 1)}")
 
 

@@ -53,7 +53,7 @@ def test_a_grey_store_gets_its_colours_from_the_files(
     store = pack(source, tmp_path / "store", "grey", Pixels(), 1)
     images = StoredImages(store, 64)
     folder = RunFolder(tmp_path / "run")
-    colours = colours_of(source.place, store.index)
+    colours = colours_of(source.place, store.index, Pixels())
     assert write_thumbnails(folder, images, range(6), 2, colours) == 6
     for number in range(6):
         with Image.open(folder.path / f"thumbnails/{number}.jpg") as thumbnail:
@@ -64,7 +64,7 @@ def test_a_grey_store_gets_its_colours_from_the_files(
 
 def test_a_store_alone_gives_what_it_has(coloured: Path, tmp_path: Path):
     store = pack(source_of(coloured), tmp_path / "store", "grey", Pixels(), 1)
-    colours = colours_of(tmp_path / "store", store.index)
+    colours = colours_of(tmp_path / "store", store.index, Pixels())
     folder = RunFolder(tmp_path / "run")
     assert write_thumbnails(folder, StoredImages(store, 64), [1, 4], 1, colours) == 2
     with Image.open(folder.path / "thumbnails/4.jpg") as thumbnail:
