@@ -32,6 +32,7 @@ SHORT = {
     "--frames": "--pixels.frames",
     "--bands": "--pixels.bands",
     "--min-side": "--pixels.min-side",
+    "--max-pixels": "--pixels.max-pixels",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }
@@ -170,8 +171,7 @@ def train(words: list[str]) -> int:
         max_unusable=first.max_unusable,
         index=first.index,
         words=tuple(words),
-        frames=first.run.pixels.frames,
-        bands=first.run.pixels.bands,
+        pixels=first.run.pixels,
     )
     with (
         interruption.noticed(),

@@ -6,13 +6,17 @@ only where no kernel takes its place: the processes that decode begin at once wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images import shrink
+from deepcluster.images.reading import Reading
+from deepcluster.images.unusable import MAX_PIXELS
+from deepcluster.runtime.errors import UsageError
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
@@ -59,6 +63,25 @@ class Pixels:
 
     bands: str | None = None
     """Of a TIFF of more than three bands: which are red, green and blue, such as 4,3,2; or one."""
+
+    max_pixels: int = MAX_PIXELS
+    """Images of more pixels are left out before they are decoded; deepcluster tile cuts them."""
+
+    def refuse_impossible(self) -> None:
+        """Raise, in one sentence, where no image could be read so."""
+        if self.max_pixels < 1:
+            raise UsageError(f"--max-pixels {self.max_pixels}: use at least 1")
+
+    @property
+    def reading(self) -> Reading:
+        """What of this a decoder is asked."""
+        return Reading(self.max_pixels)
+
+    @classmethod
+    def of(cls, effective: Mapping[str, Any]) -> Pixels:
+        """Those of a run with these settings, by dotted name; an earlier run has not all."""
+        names = {f"pixels.{entry.name}": entry.name for entry in fields(cls)}
+        return cls(**{own: effective[name] for name, own in names.items() if name in effective})
 
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:
