@@ -63,6 +63,9 @@ class Check:
     max_pixels: int = MAX_PIXELS
     """Images of more pixels are left out before they are decoded."""
 
+    background: Annotated[str, tyro.conf.arg(metavar="COLOUR")] = "white"
+    """What is transparent is laid on this: a colour by name, or #rrggbb."""
+
     @property
     def how(self) -> Pixels:
         """The manner of reading."""
@@ -71,6 +74,7 @@ class Check:
             min_side=self.min_side,
             bands=self.bands,
             max_pixels=self.max_pixels,
+            background=self.background,
         )
 
 

@@ -62,6 +62,9 @@ class Pack:
     max_pixels: int = MAX_PIXELS
     """Images of more pixels are left out before they are decoded."""
 
+    background: Annotated[str, tyro.conf.arg(metavar="COLOUR")] = "white"
+    """What is transparent is laid on this: a colour by name, or #rrggbb."""
+
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
 
@@ -78,6 +81,7 @@ class Pack:
             self.min_side,
             self.bands,
             self.max_pixels,
+            self.background,
         )
 
 

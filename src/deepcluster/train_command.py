@@ -33,6 +33,7 @@ SHORT = {
     "--bands": "--pixels.bands",
     "--min-side": "--pixels.min-side",
     "--max-pixels": "--pixels.max-pixels",
+    "--background": "--pixels.background",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }

@@ -16,14 +16,17 @@ from PIL import Image
 from deepcluster.cli import main
 from deepcluster.collection.sight import FileSight, Preprocessing
 from deepcluster.images import crew
-from deepcluster.images.decode import Unusable, decode, decode_pixels
+from deepcluster.images.album import Album
+from deepcluster.images.decode import Unusable, decode, decode_pixels, read
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
+from deepcluster.images.loader import Images
 from deepcluster.images.packing import pack
 from deepcluster.images.reading import Reading
 from deepcluster.images.selection import selected
 from deepcluster.images.source import Folder
 from deepcluster.images.store import Store
+from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, flat
 
 Picture = Callable[..., Image.Image]
@@ -121,3 +124,102 @@ def test_verbs_take_the_limit(
     for verb in (["check", str(images)], ["pack", str(images), "s"], ["train", str(images)]):
         assert main([*verb, "--max-pixels", "0"]) == 2
         assert "--max-pixels 0: use at least 1" in capsys.readouterr().err
+
+
+def see_through(path: Path, **more: object) -> None:
+    """Opaque red above, half of it in the middle, nothing but hidden green below."""
+    levels = np.zeros((30, 30, 4), np.uint8)
+    levels[:10] = (200, 0, 0, 255)
+    levels[10:20] = (200, 0, 0, 128)
+    levels[20:] = (0, 255, 0, 0)
+    Image.fromarray(levels).save(path, **more)
+
+
+@pytest.mark.parametrize("name", ["#204060", "black", "White", "hotpink"])
+@pytest.mark.parametrize("kind", ["png", "webp", "tif"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_transparent_is_laid_on_the_users_colour(
+    name: str, kind: str, way: Callable[[bytes, Reading], object], tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{kind}"
+    see_through(path, **({"lossless": True} if kind == "webp" else {}))
+    ground = np.array(
+        {"#204060": (32, 64, 96), "black": (0, 0, 0), "White": (255,) * 3}.get(
+            name, (255, 105, 180)
+        )
+    )
+    Pixels(background=name).refuse_impossible()
+    found = np.asarray(way(path.read_bytes(), Reading(background=name)))
+    red = np.array((200, 0, 0))
+    assert (found[:10] == red).all()
+    half = (128 * red + 127 * ground) / 255
+    assert np.abs(found[10:20] - half).max() <= 1
+    assert (found[20:] == ground).all()
+
+
+def test_palettes_and_deep_colours_are_laid_on_it_too(tmp_path: Path) -> None:
+    flat_colours = Image.new("P", (8, 8), 0)
+    flat_colours.putpalette([10, 20, 30, 40, 50, 60])
+    flat_colours.save(tmp_path / "a.gif", transparency=0)
+    levels = np.zeros((8, 8, 4), np.uint16)
+    levels[4:] = 65535
+    tifffile.imwrite(tmp_path / "b.tif", levels, photometric="rgb", extrasamples=["unassalpha"])
+    reading = Reading(background="#010203")
+    assert (np.asarray(read(tmp_path / "a.gif", reading=reading)) == (1, 2, 3)).all()
+    deep = np.asarray(read(tmp_path / "b.tif", reading=reading))
+    assert (deep[:4] == (1, 2, 3)).all()
+    assert (deep[4:] == 255).all()
+
+
+@pytest.mark.parametrize("wrong", ["whitee", "#fff", "#12345g", "255,0,0", ""])
+def test_what_is_no_colour_is_said(wrong: str) -> None:
+    with pytest.raises(UsageError, match="give a colour by name, such as black, or as #rrggbb"):
+        Pixels(background=wrong).refuse_impossible()
+
+
+def test_every_way_of_reading_has_the_same_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "images"
+    root.mkdir()
+    see_through(root / "a.png")
+    Image.new("RGBA", (30, 30), (9, 9, 9, 0)).save(root / "b.png")
+    how = Pixels(background="#204060", short_side=64)
+    store = pack(Folder(root), tmp_path / "threads", "rgb", how, 1)
+    assert store.contents.how == replace(how, colour="rgb")
+    assert (store.image(1) == (32, 64, 96)).all()
+    monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
+    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
+    assert np.array_equal(store.pixels, processes.pixels)
+    assert Store(tmp_path / "threads").contents.background == "#204060"
+    every = replace(how, frames="all")
+    frames = pack(selected(Folder(root), every), tmp_path / "frames", "rgb", every, 1)
+    assert np.array_equal(store.pixels, frames.pixels)
+    for keep in ("store", "files"):
+        rgb = replace(how, keep=keep, colour="rgb")  # type: ignore[arg-type]
+        _, crops = seen_by_network(root, rgb)
+        assert (crops[1] == torch.tensor([32, 64, 96], dtype=torch.uint8)[:, None, None]).all()
+    files = Images(Folder(root), store.index, 16, reading=how.reading)
+    assert np.array_equal(np.asarray(files.picture(0)), store.image(0))
+    album = Album(root, store.index, (), 16, how)
+    unchanged = album.unchanged(0)
+    assert unchanged is not None
+    for picture in (album.small(0), album.original(0), unchanged):
+        assert np.array_equal(np.asarray(picture), store.image(0))
+
+
+def test_verbs_take_the_background(
+    tmp_path: Path, textures: Callable[[int], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, store = textures(24), tmp_path / "store"
+    Image.new("RGBA", (80, 80), (9, 9, 9, 0)).save(images / "kind0/0.png")
+    words = ["pack", str(images), str(store), "--colour", "rgb"]
+    assert main([*words, "--background", "#204060"]) == 0
+    packed = Store(store)
+    assert (packed.image(packed.index.paths.index("kind0/0.png")) == (32, 64, 96)).all()
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "other settings (background #204060)" in capsys.readouterr().err
+    for verb in (["check", str(images)], ["pack", str(images), "s"], ["train", str(images)]):
+        assert main([*verb, "--background", "wite"]) == 2
+        assert "--background wite: give a colour by name" in capsys.readouterr().err

@@ -1,7 +1,8 @@
 """One file, one RGB image: how every kind of picture is brought to the same three bytes a pixel.
 
 The policy. EXIF orientation is applied; EXIF that cannot be read is ignored. Grey, 1-bit and
-palette images become RGB; what is transparent is laid on white; CMYK is converted. Grey of more
+palette images become RGB; what is transparent is laid on white, or what `Reading` says;
+CMYK is converted. Grey of more
 than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
 255, and so are such colours, all three together. Of an animation the first frame counts. More than
 80 million pixels, or what `Reading` says, are refused before they are decoded; a file that ends too
@@ -89,7 +90,7 @@ def unreadable(error: OSError) -> str:
 
 def decode(file: BinaryIO, reading: Reading = USUAL) -> tuple[Image.Image, str]:
     """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
-    return _decoded(file, _by_pillow, reading)
+    return _decoded(file, lambda image: _by_pillow(image, reading), reading)
 
 
 def opened(file: BinaryIO, reading: Reading = USUAL, frame: int = 0) -> Image.Image:
@@ -97,15 +98,15 @@ def opened(file: BinaryIO, reading: Reading = USUAL, frame: int = 0) -> Image.Im
     return _decoded(file, lambda image: image, reading, frame)
 
 
-def still(image: Image.Image) -> Image.Image:
+def still(image: Image.Image, reading: Reading = USUAL) -> Image.Image:
     """The RGB image, upright, of the frame at which an open one stands, which it can leave."""
     levels = deep_colours.levels_of(image)
     image.load()
     if levels is None:
         method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
-        rgb = _rgb(frame if method is None else frame.transpose(method))
+        rgb = _rgb(frame if method is None else frame.transpose(method), reading)
     else:
-        rgb = _rgb(_deepened(image, levels))
+        rgb = _rgb(_deepened(image, levels), reading)
     rgb.info = {}
     return rgb
 
@@ -129,7 +130,7 @@ def decode_pixels(data: bytes, reading: Reading = USUAL) -> tuple[NDArray[np.uin
     def stored_or_by_pillow(image: Image.Image) -> tuple[NDArray[np.uint8], str]:
         stored = quick_jpeg.pixels(image, data)
         if stored is None:
-            rgb, mode = _by_pillow(image)
+            rgb, mode = _by_pillow(image, reading)
             return np.asarray(rgb), mode
         turn = _UPRIGHT_ARRAY.get(_orientation(image))
         return stored if turn is None else np.ascontiguousarray(turn(stored)), image.mode
@@ -142,11 +143,11 @@ def decode_pixels(data: bytes, reading: Reading = USUAL) -> tuple[NDArray[np.uin
     return _decoded(io.BytesIO(data), stored_or_by_pillow, reading)
 
 
-def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
+def _by_pillow(image: Image.Image, reading: Reading) -> tuple[Image.Image, str]:
     levels = deep_colours.levels_of(image)
     image.load()
     mode = image.mode
-    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels))
+    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels), reading)
     if _has_frames(image):
         mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
@@ -265,12 +266,12 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, reading: Reading) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
         return Image.fromarray(windowed(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
-        paper = Image.new("RGBA", colour.size, "white")
+        paper = Image.new("RGBA", colour.size, reading.background)
         return Image.alpha_composite(paper, colour).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
 

@@ -6,12 +6,14 @@ only where no kernel takes its place: the processes that decode begin at once wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ImageColor
 
 from deepcluster.images import shrink
 from deepcluster.images.reading import Reading
@@ -67,15 +69,24 @@ class Pixels:
     max_pixels: int = MAX_PIXELS
     """Images of more pixels are left out before they are decoded; deepcluster tile cuts them."""
 
+    background: str = "white"
+    """What is transparent is laid on this colour: a name, or #rrggbb."""
+
     def refuse_impossible(self) -> None:
         """Raise, in one sentence, where no image could be read so."""
         if self.max_pixels < 1:
             raise UsageError(f"--max-pixels {self.max_pixels}: use at least 1")
+        colour = self.background.lower()
+        if colour not in ImageColor.colormap and not re.fullmatch("#[0-9a-f]{6}", colour):
+            raise UsageError(
+                f"--background {self.background}: give a colour by name, such as black, or as "
+                "#rrggbb"
+            )
 
     @property
     def reading(self) -> Reading:
         """What of this a decoder is asked."""
-        return Reading(self.max_pixels)
+        return Reading(self.max_pixels, self.background)
 
     @classmethod
     def of(cls, effective: Mapping[str, Any]) -> Pixels:

@@ -175,6 +175,7 @@ class _Writer:
             min_side=how.min_side,
             bands=how.bands,
             max_pixels=how.max_pixels,
+            background=how.background,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

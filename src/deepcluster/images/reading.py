@@ -12,3 +12,5 @@ class Reading(NamedTuple):
 
     max_pixels: int = MAX_PIXELS
     """Images of more are refused by their header."""
+    background: str = "white"
+    """What is transparent is laid on this colour, by name or as #rrggbb."""

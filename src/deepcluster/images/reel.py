@@ -48,7 +48,7 @@ class Reel:
         """The RGB image of a frame, counted from 0, upright."""
         if self._is_dicom:
             self._file.seek(0)
-            return still(opened(self._file, self._reading, number))
+            return still(opened(self._file, self._reading, number), self._reading)
         if number < self._at:  # Pillow loses its way in a PNG that is wound back
             self._begin()
         self._at = number
@@ -56,7 +56,7 @@ class Reel:
             self._image.seek(number)
             if (pixels := self._image.width * self._image.height) > self._reading.max_pixels:
                 raise TooLarge(pixels, self._reading.max_pixels)
-            return still(self._image)
+            return still(self._image, self._reading)
         except Unusable:
             raise
         except Exception as error:  # Pillow's decoders raise nearly everything

@@ -44,6 +44,7 @@ class Contents:
     min_side: int = 1
     bands: str | None = None
     max_pixels: int = MAX_PIXELS
+    background: str = "white"
 
     @property
     def how(self) -> Pixels:
@@ -58,6 +59,7 @@ class Contents:
             self.min_side,
             self.bands,
             self.max_pixels,
+            self.background,
         )
 
     def to_json(self) -> str:
