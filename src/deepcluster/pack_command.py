@@ -59,11 +59,14 @@ class Pack:
     bands: Annotated[str | None, shown_as("R,G,B")] = None
     """Bands of a TIFF that are its colours, as 4,3,2."""
 
-    max_pixels: int = MAX_PIXELS
-    """Images of more pixels are left out before they are decoded."""
+    max_pixels: Annotated[int, tyro.conf.arg(metavar="N")] = MAX_PIXELS
+    """Larger images are left out."""
 
-    background: Annotated[str, tyro.conf.arg(metavar="COLOUR")] = "white"
-    """What is transparent is laid on this: a colour by name, or #rrggbb."""
+    background: Annotated[str, tyro.conf.arg(metavar="C")] = "white"
+    """Colour under what is transparent."""
+
+    follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Follow links out of the folder, too."""
 
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
@@ -82,6 +85,7 @@ class Pack:
             self.bands,
             self.max_pixels,
             self.background,
+            self.follow_links,
         )
 
 

@@ -34,6 +34,7 @@ SHORT = {
     "--min-side": "--pixels.min-side",
     "--max-pixels": "--pixels.max-pixels",
     "--background": "--pixels.background",
+    "--follow-links": "--pixels.follow-links",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }

@@ -24,7 +24,7 @@ from deepcluster.images.loader import Images
 from deepcluster.images.packing import pack
 from deepcluster.images.reading import Reading
 from deepcluster.images.selection import selected
-from deepcluster.images.source import Folder
+from deepcluster.images.source import Folder, source_of
 from deepcluster.images.store import Store
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, flat
@@ -223,3 +223,41 @@ def test_verbs_take_the_background(
     for verb in (["check", str(images)], ["pack", str(images), "s"], ["train", str(images)]):
         assert main([*verb, "--background", "wite"]) == 2
         assert "--background wite: give a colour by name" in capsys.readouterr().err
+
+
+def test_verbs_take_links_out_of_the_folder_where_that_is_asked(
+    tmp_path: Path, textures: Callable[[int], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = textures(60)
+    (tmp_path / "away").mkdir()
+    (images / "kind0/0000.png").rename(tmp_path / "away/0.png")
+    (images / "kind0/away").symlink_to(tmp_path / "away")
+    assert main(["check", str(images)]) == 0
+    said = capsys.readouterr().out
+    assert "60 files in" in said
+    assert "1  link out of the folder: --follow-links follows it, such as kind0/away" in said
+    store = tmp_path / "store"
+    assert main(["pack", str(images), str(store)]) == 0
+    said = capsys.readouterr().out
+    assert "kind0/away: link out of the folder: --follow-links follows it" in said
+    assert len(Store(store)) == 59
+    assert main(["pack", str(images), str(store), "--follow-links"]) == 2
+    assert "other settings (follow-links False)" in capsys.readouterr().err
+    assert main(["pack", str(images), str(tmp_path / "all"), "--follow-links"]) == 0
+    assert Store(tmp_path / "all").contents.how.follow_links
+    assert len(Store(tmp_path / "all")) == 60
+    for follow, usable in ((False, 59), (True, 60)):
+        sight = FileSight(
+            Folder(images), Preprocessing.of(flat(Run(pixels=Pixels(follow_links=follow))))
+        )
+        found = sight.source.find()
+        assert len([one for one in found if one.reason is None]) == usable
+
+
+def test_lists_name_what_they_name(tmp_path: Path, picture: Picture) -> None:
+    (tmp_path / "images").mkdir()
+    picture(40, 30).save(tmp_path / "a.png")
+    (tmp_path / "images/link.png").symlink_to(tmp_path / "a.png")
+    (tmp_path / "images/list.txt").write_text("link.png\n")
+    listed = selected(source_of(tmp_path / "images/list.txt"), Pixels())
+    assert Index.build(listed, 1).paths == ["link.png"]

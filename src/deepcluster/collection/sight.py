@@ -40,7 +40,12 @@ class Preprocessing:
     @classmethod
     def of(cls, effective: dict[str, Any]) -> Preprocessing:
         """That of a run with these settings, by dotted name."""
-        pixels = Pixels.of(effective)
+        pixels = replace(
+            Pixels.of(effective),
+            keep=effective["pixels.keep"],  # these every version has recorded
+            short_side=effective["pixels.short_side"],
+            shape=effective["pixels.shape"],
+        )
         colour = effective.get("pixels.colour", "auto")  # earlier runs did not say
         if colour == "auto":
             colour = "grey" if effective["network.front"] == "sobel" else "rgb"

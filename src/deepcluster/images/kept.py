@@ -72,6 +72,9 @@ class Pixels:
     background: str = "white"
     """What is transparent is laid on this colour: a name, or #rrggbb."""
 
+    follow_links: bool = False
+    """Whether links are followed that lead out of the folder of images."""
+
     def refuse_impossible(self) -> None:
         """Raise, in one sentence, where no image could be read so."""
         if self.max_pixels < 1:

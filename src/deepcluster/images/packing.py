@@ -176,6 +176,7 @@ class _Writer:
             bands=how.bands,
             max_pixels=how.max_pixels,
             background=how.background,
+            follow_links=how.follow_links,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

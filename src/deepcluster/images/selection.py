@@ -10,7 +10,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -24,7 +24,7 @@ from deepcluster.images.folder import HEAD, Extent, Found
 from deepcluster.images.kept import Frames, Pixels
 from deepcluster.images.reading import Reading
 from deepcluster.images.reel import Reel
-from deepcluster.images.source import Source
+from deepcluster.images.source import Folder, Source
 from deepcluster.images.tiff import TiffPage, is_tiff
 from deepcluster.images.unusable import TooLarge, Unusable
 from deepcluster.runtime.errors import UsageError
@@ -33,7 +33,9 @@ MOST_FRAMES = 10_000
 
 
 def selected(source: Source, how: Pixels) -> Source:
-    """The source with the frames and bands of its files as images that are asked for."""
+    """The source with the links, frames and bands of its files that are asked for."""
+    if isinstance(source, Folder):
+        source = replace(source, follow_links=how.follow_links)
     chosen = None if how.bands is None else band_numbers(how.bands)
     if how.frames == "first" and chosen is None:
         return source

@@ -23,7 +23,6 @@ from deepcluster.images.unusable import MAX_PIXELS, TooLarge, Unusable, megapixe
 WHOLE = 400_000_000
 """Pixels of an image that is decoded as a whole, at four bytes each."""
 
-_LARGE = Reading(max_pixels=WHOLE)
 _PATCHES, _PATCH = 8, 256  # by which the window of a large image is found: 8 x 8 of 256 pixels
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
 
@@ -66,7 +65,7 @@ class _WholeSheet:
         self._file = file
         try:
             with _large_ones():
-                self.size = size_in_header(file, _LARGE)
+                self.size = size_in_header(file, Reading(max_pixels=WHOLE))
         except TooLarge as error:
             reason = f"too many pixels ({megapixels(error.pixels)} > {megapixels(WHOLE)})"
             raise Unusable(reason) from error
@@ -75,7 +74,7 @@ class _WholeSheet:
     def _image(self) -> Image.Image:
         self._file.seek(0)
         with _large_ones():
-            return decode(self._file, _LARGE)[0]
+            return decode(self._file, Reading(max_pixels=WHOLE))[0]
 
     def part(self, left: int, top: int, right: int, bottom: int) -> Image.Image:
         return self._image.crop((left, top, right, bottom))

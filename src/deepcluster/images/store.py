@@ -45,6 +45,7 @@ class Contents:
     bands: str | None = None
     max_pixels: int = MAX_PIXELS
     background: str = "white"
+    follow_links: bool = False
 
     @property
     def how(self) -> Pixels:
@@ -60,6 +61,7 @@ class Contents:
             self.bands,
             self.max_pixels,
             self.background,
+            self.follow_links,
         )
 
     def to_json(self) -> str:
