@@ -170,7 +170,7 @@ def test_a_store_with_other_settings_is_not_overwritten(images: Path, tmp_path: 
     assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
     code, output = child.run(["pack", str(images), "store", "--colour", "rgb"], tmp_path)
     assert code == 2
-    assert "other settings (grey, short side 256, aspect, copies keep, frames first)" in output
+    assert "other settings (colour grey); choose another folder" in output
     code, output = child.run(["train", "store", *SETTINGS, "--network.front", "rgb"], tmp_path)
     assert code == 2
     assert "pack the images again with --colour rgb" in output

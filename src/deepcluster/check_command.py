@@ -19,8 +19,9 @@ from deepcluster import flags, plan
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Frames
+from deepcluster.images.kept import Frames, Pixels
 from deepcluster.images.source import quick_check
+from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.intake import Intake
 from deepcluster.presets import automatic
 from deepcluster.runtime import interruption
@@ -59,6 +60,27 @@ class Check:
     bands: Annotated[str | None, shown_as("R,G,B")] = None
     """Bands of a TIFF that are its colours, as 4,3,2."""
 
+    max_pixels: Annotated[int, tyro.conf.arg(metavar="N")] = MAX_PIXELS
+    """Larger images are left out."""
+
+    background: Annotated[str, tyro.conf.arg(metavar="C")] = "white"
+    """Colour under what is transparent."""
+
+    follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Follow links out of the folder, too."""
+
+    @property
+    def how(self) -> Pixels:
+        """The manner of reading."""
+        return Pixels(
+            frames=self.frames,
+            min_side=self.min_side,
+            bands=self.bands,
+            max_pixels=self.max_pixels,
+            background=self.background,
+            follow_links=self.follow_links,
+        )
+
 
 def check(words: list[str]) -> int:
     """Carry out `deepcluster check`; gives the exit code."""
@@ -72,11 +94,12 @@ def check(words: list[str]) -> int:
         raise UsageError(f"--workers {workers}: use at least 1")
     if asked.index is not None:
         _refuse_to_overwrite(asked.index)
+    asked.how.refuse_impossible()
     quick_check(asked.images)
-    intake = Intake(asked.images, frames=asked.frames, bands=asked.bands)
+    intake = Intake(asked.images, how=asked.how)
     with interruption.noticed(), Display().shown() as display:
         begun = time.monotonic()
-        index = _read(intake, workers, asked.min_side, display)
+        index = _read(intake, workers, display)
         seconds = time.monotonic() - begun
         if asked.index is not None:
             index.save(asked.index)
@@ -154,7 +177,7 @@ def _times(run: Run, images: int, seconds: float, rates: plan.Rates) -> list[str
     ]
 
 
-def _read(intake: Intake, workers: int, min_side: int, display: Display) -> Index:
+def _read(intake: Intake, workers: int, display: Display) -> Index:
     if intake.store is not None:
         intake.store.verify()
         return intake.store.index
@@ -165,7 +188,7 @@ def _read(intake: Intake, workers: int, min_side: int, display: Display) -> Inde
             phase.advance(done - phase.done)
             interruption.raise_if_asked()
 
-        return Index.build(intake.source, workers, advance, min_side=min_side)
+        return Index.build(intake.source, workers, advance, intake.how)
 
 
 def _refuse_to_overwrite(place: Path) -> None:

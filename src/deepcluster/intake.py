@@ -9,14 +9,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import COPY, SMALL
-from deepcluster.images.kept import Colour, Frames
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import expected_bytes, pack
@@ -40,9 +40,8 @@ class Intake:
     known: Path | None = None
     """An index that `check` made of them, if the user has one."""
 
-    frames: Frames = "first"
-    bands: str | None = None
-    """Which frames and bands of the files are images."""
+    how: Pixels = field(default_factory=Pixels)
+    """How the files are read."""
 
     @cached_property
     def store(self) -> Store | None:
@@ -52,7 +51,7 @@ class Intake:
     @cached_property
     def source(self) -> Source:
         """The files, where the user named some."""
-        return selected(source_of(self.place), self.frames, self.bands)
+        return selected(source_of(self.place), self.how)
 
     @cached_property
     def most(self) -> int:
@@ -104,22 +103,21 @@ class Intake:
         try:
             index = Index.load(folder.index)
         except ResumeError:  # damaged or gone: made again, and held against the fingerprint
-            before = folder.settings["effective"]
-            copies, least = before.get("pixels.copies", "keep"), before.get("pixels.min_side", 1)
-            cores = os.cpu_count() or 1
-            return Index.build(self.source, cores, copies=copies, min_side=least), ""
+            how = Pixels.of(folder.settings["effective"])
+            return Index.build(self.source, os.cpu_count() or 1, how=how), ""
         changes = index.changes(self.source)
         return index, str(changes) if any(changes) else ""
 
     def read(self, folder: RunFolder, run: Run, max_unusable: float, display: Display) -> Index:
         """The verdict on every file, each fully decoded once: half a JPEG has a whole header."""
-        # An index of check's counts copies as images.
-        how = run.pixels
-        known = self._still_true(display) if how.copies == "keep" and how.min_side == 1 else None
+        # An index of check's counts copies as images, and does not tell how files were read.
+        how, usual = run.pixels, Pixels()
+        is_usual = (how.copies, how.min_side, how.reading) == ("keep", 1, usual.reading)
+        known = self._still_true(display) if is_usual else None
         index = self.made_ready(folder, run, display)
         if index is None and known is None:
             with self._reading(display) as advance:
-                index = Index.build(self.source, _workers(run), advance, how.copies, how.min_side)
+                index = Index.build(self.source, _workers(run), advance, how)
         elif index is None:
             index = known
         elif known is not None and known.fingerprint != index.fingerprint:
@@ -173,7 +171,7 @@ class Intake:
         """The images as the network will see them."""
         size = run.network.input_size
         if self.store is None and run.pixels.keep == "files":
-            return Images(self.source, index, size, run.crops)
+            return Images(self.source, index, size, run.crops, run.pixels.reading)
         store = self.store or Store(folder.store)
         if store.index.fingerprint != index.fingerprint:
             raise ResumeError(

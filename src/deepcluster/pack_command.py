@@ -17,6 +17,7 @@ from deepcluster.images.packing import expected_bytes
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
 from deepcluster.images.store import Store
+from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.intake import Intake, show_unusable
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
@@ -58,6 +59,15 @@ class Pack:
     bands: Annotated[str | None, shown_as("R,G,B")] = None
     """Bands of a TIFF that are its colours, as 4,3,2."""
 
+    max_pixels: Annotated[int, tyro.conf.arg(metavar="N")] = MAX_PIXELS
+    """Larger images are left out."""
+
+    background: Annotated[str, tyro.conf.arg(metavar="C")] = "white"
+    """Colour under what is transparent."""
+
+    follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Follow links out of the folder, too."""
+
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
 
@@ -73,6 +83,9 @@ class Pack:
             self.frames,
             self.min_side,
             self.bands,
+            self.max_pixels,
+            self.background,
+            self.follow_links,
         )
 
 
@@ -89,8 +102,9 @@ def pack(words: list[str]) -> int:
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
     how = asked.how
+    how.refuse_impossible()
     workers = asked.workers or os.cpu_count() or 1
-    intake = Intake(asked.images, frames=asked.frames, bands=asked.bands)
+    intake = Intake(asked.images, how=how)
     if intake.store is not None:
         raise UsageError(f"{asked.images} is a store already")
     _refuse_other_store(asked, intake)
@@ -142,11 +156,13 @@ def _refuse_other_store(asked: Pack, intake: Intake) -> None:
         return  # damaged: it is made again
     there = store.contents.how
     if there != asked.how:
-        bands = f", bands {there.bands}" if there.bands else ""
+        differing = ", ".join(
+            f"{entry.name.replace('_', '-')} {getattr(there, entry.name)}"
+            for entry in fields(there)
+            if getattr(there, entry.name) != getattr(asked.how, entry.name)
+        )
         raise UsageError(
-            f"{asked.store} is a store with other settings ({there.colour}, short side "
-            f"{there.short_side}, {there.shape}, copies {there.copies}, frames {there.frames}"
-            f"{bands}); choose another folder"
+            f"{asked.store} is a store with other settings ({differing}); choose another folder"
         )
     changes = store.index.changes(intake.source)
     if any(changes):

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
 from deepcluster.exchange.starting_point import begin_with
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Frames
+from deepcluster.images.kept import Pixels
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
 from deepcluster.networks import Network, build_network, looked_at
@@ -52,13 +52,12 @@ class Asked:
     max_unusable: float = 0.05
     index: Path | None = None  # the verdict on the images, if check was asked before
     words: tuple[str, ...] = ()  # the command line, for the record
-    frames: Frames = "first"
-    bands: str | None = None
+    pixels: Pixels = field(default_factory=Pixels)
 
     @property
     def intake(self) -> Intake:
         """The images."""
-        return Intake(self.images, self.index, self.frames, self.bands)
+        return Intake(self.images, self.index, self.pixels)
 
 
 @dataclass(frozen=True)

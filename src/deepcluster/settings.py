@@ -165,6 +165,7 @@ class Run:
                 raise UsageError(
                     "--clustering-start previous: only k-means has centroids to start from"
                 )
+        self.pixels.refuse_impossible()
         least_batch = 2 if processes == 1 else 8 * processes
         for flag, value, least, most in (
             ("--epochs", self.epochs, 1, math.inf),

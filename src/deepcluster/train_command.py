@@ -32,6 +32,9 @@ SHORT = {
     "--frames": "--pixels.frames",
     "--bands": "--pixels.bands",
     "--min-side": "--pixels.min-side",
+    "--max-pixels": "--pixels.max-pixels",
+    "--background": "--pixels.background",
+    "--follow-links": "--pixels.follow-links",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }
@@ -170,8 +173,7 @@ def train(words: list[str]) -> int:
         max_unusable=first.max_unusable,
         index=first.index,
         words=tuple(words),
-        frames=first.run.pixels.frames,
-        bands=first.run.pixels.bands,
+        pixels=first.run.pixels,
     )
     with (
         interruption.noticed(),

@@ -395,8 +395,8 @@ def test_search_by_image(site: TestClient, run: Path, images: Path):
     for content, sentence in [
         (b"", "empty file"),
         (b"<svg onload='alert(1)'/>", "not an image"),
-        (bomb(40_000), "too many pixels (1600 MP > 80 MP): deepcluster tile cuts it"),
-        (bomb(9_500), "too many pixels (90 MP > 80 MP): deepcluster tile cuts it"),
+        (bomb(40_000), "too many pixels (1600 MP > --max-pixels 80 MP): deepcluster tile cuts it"),
+        (bomb(9_500), "too many pixels (90 MP > --max-pixels 80 MP): deepcluster tile cuts it"),
         (bomb(100), "truncated"),
     ]:
         reply = site.post("api/search", content=content, headers=OWN)

@@ -242,12 +242,12 @@ def test_too_many_pixels_are_refused_from_the_header(tmp_path: Path) -> None:
     (tmp_path / "bomb.png").write_bytes(png_header(20_000, 20_000))
     assert (
         reason(tmp_path / "bomb.png")
-        == "too many pixels (400 MP > 80 MP): deepcluster tile cuts it"
+        == "too many pixels (400 MP > --max-pixels 80 MP): deepcluster tile cuts it"
     )
     (tmp_path / "large.png").write_bytes(png_header(10_000, 10_000))
     assert (
         reason(tmp_path / "large.png")
-        == "too many pixels (100 MP > 80 MP): deepcluster tile cuts it"
+        == "too many pixels (100 MP > --max-pixels 80 MP): deepcluster tile cuts it"
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from deepcluster.images import dicom, folder
 from deepcluster.images.decode import FIRST_FRAME, Unusable, decode
 from deepcluster.images.folder import find_images, starts_like_an_image
+from deepcluster.images.kept import Pixels
 from deepcluster.images.selection import selected
 from deepcluster.images.source import Folder
 
@@ -99,7 +100,7 @@ def test_frames(tmp_path: Path) -> None:
     assert decode(io.BytesIO(data))[1].endswith(FIRST_FRAME)
     assert np.array_equal(row(data), row(written(RAMP)))
     (tmp_path / "s.dcm").write_bytes(data)
-    frames = selected(Folder(tmp_path), "all")
+    frames = selected(Folder(tmp_path), Pixels(frames="all"))
     assert [found.path for found in frames.find()] == ["s.dcm/1", "s.dcm/2", "s.dcm/3"]
     for number, levels in enumerate(series, 1):
         with frames.open(f"s.dcm/{number}") as file:

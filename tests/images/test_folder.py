@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepcluster.images.decode import Unusable, read
-from deepcluster.images.folder import decoded, encoded, find_images
+from deepcluster.images.folder import LEADS_OUT, decoded, encoded, find_images, other_files
 from deepcluster.images.source import quick_check
 from deepcluster.runtime.errors import DataError, UsageError
 
@@ -77,6 +77,65 @@ def test_links_neither_hang_nor_count_twice(tmp_path: Path) -> None:
     assert paths(root) == ["deep/er/one.jpg", "elsewhere/two.jpg", "gone.jpg", "self.jpg"]
     with pytest.raises(Unusable, match="unreadable: no such file or directory"):
         read(root / "gone.jpg")
+
+
+@pytest.fixture
+def linking(tmp_path: Path) -> Path:
+    """A folder with all kinds of links."""
+    root = tmp_path / "root"
+    touch(root, "deep/er/one.jpg")
+    touch(tmp_path / "outside", "two.jpg", "four.jpg", "note.txt")
+    touch(tmp_path / "root-2", "three.jpg")
+    (tmp_path / "outside/five").write_bytes(b"\xff\xd8\xff\xe0more")
+    (root / "deep" / "loop").symlink_to(root)
+    (root / "up").symlink_to("..")
+    (root / "again").symlink_to(root / "deep")
+    (root / "copy.jpg").symlink_to("deep/er/one.jpg")
+    (root / "gone.jpg").symlink_to(root / "nowhere")
+    (root / "far.jpg").symlink_to(tmp_path / "nowhere")
+    (root / "deep/four.jpg").symlink_to("../../outside/four.jpg")
+    (root / "deep/same.jpg").symlink_to("../../outside/four.jpg")
+    (root / "five").symlink_to(tmp_path / "outside/five")
+    (root / "note.txt").symlink_to(tmp_path / "outside/note.txt")
+    (root / "roundabout").symlink_to(root / "elsewhere")
+    (root / "elsewhere").symlink_to(tmp_path / "outside")
+    (root / "sibling").symlink_to(tmp_path / "root-2")  # whose name begins with the root's
+    (root / ".hidden").mkdir()
+    touch(root, ".hidden/six.jpg")
+    (root / "six.jpg").symlink_to(".hidden/six.jpg")
+    os.link(tmp_path / "outside/two.jpg", root / "hard.jpg")
+    return root
+
+
+def test_links_out_of_the_folder_are_followed_only_where_that_is_asked(
+    linking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = ["deep/er/one.jpg", "far.jpg", "gone.jpg", "hard.jpg", "six.jpg"]
+    followed = {found.path: found for found in find_images(linking)}
+    assert {*inside, "sibling/three.jpg"} - {"hard.jpg"} < {*followed}  # elsewhere/two.jpg
+    assert all(found.reason is None for found in followed.values())
+    scandir, looked_at = os.scandir, list[Path]()
+
+    def noted(path: str) -> os._ScandirIterator[str]:
+        looked_at.append(Path(path).resolve())
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    found = find_images(linking, follow_links=False)
+    assert [one.path for one in found if one.reason is None] == inside
+    left_out = ["deep/four.jpg", "elsewhere", "sibling", "up"]  # two ways to one count once
+    assert [one.path for one in found if one.reason == LEADS_OUT] == left_out
+    assert len(found) == len(inside) + len(left_out)
+    assert all(path.is_relative_to(linking) for path in looked_at)
+    assert other_files(linking, follow_links=False) == {
+        ".txt": 1, "links out of the folder (--follow-links)": 1,
+    }  # fmt: skip
+
+
+def test_the_folder_itself_may_be_a_link(linking: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").symlink_to(linking)
+    direct = find_images(linking, follow_links=False)
+    assert find_images(tmp_path / "there", follow_links=False) == direct
 
 
 def test_pipes_are_never_opened(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_the_images_are_never_changed(photos: Path, tmp_path: Path) -> None:
 def test_small_images_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     for side in (10, 31, 32, 80):
         Image.linear_gradient("L").resize((100, side)).save(tmp_path / f"{side}.png")
-    index = Index.build(tmp_path, 2, min_side=32)
+    index = Index.build(tmp_path, 2, how=Pixels(min_side=32))
     assert index.paths == ["32.png", "80.png"]
     assert [reason for _, reason in index.unusable] == ["smaller than --min-side"] * 2
     assert len(Index.build(tmp_path, 2)) == 4

@@ -214,7 +214,7 @@ def test_of_copies_the_first_is_kept_where_that_is_asked(stop_at, folder, tmp_pa
     copies = [path for path, reason in store.index.unusable if reason == COPY]
     assert copies == ["0.png", "4-of-1.png"]  # `0-again.png` comes before `0.png`
     assert store.contents.copies == "once"
-    index = Index.build(folder, 2, copies="once")
+    index = Index.build(folder, 2, how=how)
     assert store.index.table.equals(index.table)
     every = pack(Folder(folder), tmp_path / "every", "grey", Pixels(), 2)
     assert len(every) == 7

@@ -47,7 +47,7 @@ def mixed(tmp_path: Path, picture: Picture) -> Path:
 
 
 def test_all_frames_are_images_in_their_order(mixed: Path, picture: Picture) -> None:
-    frames = selected(Folder(mixed), "all")
+    frames = selected(Folder(mixed), Pixels(frames="all"))
     paths = [found.path for found in frames.find()]
     assert paths == [
         "a.png/1", "a.png/2", "a.png/3", "a.webp/1", "a.webp/2", "a.webp/3",
@@ -69,12 +69,12 @@ def test_all_frames_are_images_in_their_order(mixed: Path, picture: Picture) -> 
 
 def test_an_index_of_frames_holds_and_notices_changes(mixed: Path, picture: Picture) -> None:
     before = {path: hashlib.sha256(path.read_bytes()).digest() for path in mixed.rglob("*.*")}
-    index = Index.build(selected(Folder(mixed), "all"), 2)
+    index = Index.build(selected(Folder(mixed), Pixels(frames="all")), 2)
     assert len(index) == 21
-    assert not any(index.changes(selected(Folder(mixed), "all")))
+    assert not any(index.changes(selected(Folder(mixed), Pixels(frames="all"))))
     frames = [picture(40, 30, seed) for seed in (0, 7, 8, 9)]
     frames[0].save(mixed / "a.webp", save_all=True, append_images=frames[1:], lossless=True)
-    changes = index.changes(selected(Folder(mixed), "all"))
+    changes = index.changes(selected(Folder(mixed), Pixels(frames="all")))
     assert changes.added == ["a.webp/4"]
     assert changes.changed == ["a.webp/2", "a.webp/3"]
     assert all(
@@ -89,9 +89,9 @@ def test_processes_and_threads_pack_the_same_frames(
     mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = Pixels(frames="all")
-    threads = pack(selected(Folder(mixed), "all"), tmp_path / "t", "rgb", how, 2)
+    threads = pack(selected(Folder(mixed), Pixels(frames="all")), tmp_path / "t", "rgb", how, 2)
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
-    processes = pack(selected(Folder(mixed), "all"), tmp_path / "p", "rgb", how, 2)
+    processes = pack(selected(Folder(mixed), Pixels(frames="all")), tmp_path / "p", "rgb", how, 2)
     assert threads.contents == processes.contents
     assert np.array_equal(threads.pixels, processes.pixels)
     assert threads.contents.frames == "all"
@@ -100,9 +100,9 @@ def test_processes_and_threads_pack_the_same_frames(
 def test_frames_of_members_of_shards(mixed: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         tar.add(mixed / "a.png", "a.png")
-    shards = selected(source_of(tmp_path / "*.tar"), "all")
+    shards = selected(source_of(tmp_path / "*.tar"), Pixels(frames="all"))
     assert [found.path for found in shards.find()] == [f"0.tar/a.png/{n}" for n in (1, 2, 3)]
-    files = selected(Folder(mixed), "all")
+    files = selected(Folder(mixed), Pixels(frames="all"))
     for number in (1, 2, 3):
         there, here = f"0.tar/a.png/{number}", f"a.png/{number}"
         assert np.array_equal(pixels(read(there, shards)), pixels(read(here, files)))
@@ -110,7 +110,7 @@ def test_frames_of_members_of_shards(mixed: Path, tmp_path: Path) -> None:
 
 def test_too_many_frames_are_refused(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "MOST_FRAMES", 5)
-    reasons = dict(Index.build(selected(Folder(mixed), "all"), 1).unusable)
+    reasons = dict(Index.build(selected(Folder(mixed), Pixels(frames="all")), 1).unusable)
     assert reasons == {"cats/a.gif": "more than 5 frames"}
 
 
@@ -123,14 +123,14 @@ def test_damage_of_one_page_costs_that_page(tmp_path: Path, picture: Picture) ->
         begin = file.pages[1].dataoffsets[0]
     whole[begin + 20 : begin + 400] = bytes(380)
     (tmp_path / "a.tif").write_bytes(whole)
-    index = Index.build(selected(Folder(tmp_path), "all"), 1)
+    index = Index.build(selected(Folder(tmp_path), Pixels(frames="all")), 1)
     assert index.paths == ["a.tif/1", "a.tif/3"]
     assert index.unusable == [("a.tif/2", "damaged or unsupported")]
 
 
 def test_only_what_is_taken_out_of_a_file_is_read_here(mixed: Path) -> None:
     tifffile.imwrite(mixed / "b.tif", np.zeros((20, 20, 8), np.uint8), planarconfig="contig")
-    both = selected(Folder(mixed), "all", "4,3,2")
+    both = selected(Folder(mixed), Pixels(frames="all", bands="4,3,2"))
     there = {found.path: both.extent(found.path) for found in both.find()}
     assert {path for path, extent in there.items() if extent is not None} == {"one.jpg", "one.gif"}
 
@@ -150,7 +150,7 @@ def test_bands_are_chosen_in_one_window(tmp_path: Path) -> None:
         "b.png": "TIFF of 8 bands: choose three with --bands",
         "e.tif": "TIFF of 5 bands: choose three with --bands",
     }
-    chosen = selected(Folder(tmp_path), bands="8,4,1")
+    chosen = selected(Folder(tmp_path), Pixels(bands="8,4,1"))
     assert dict(Index.build(chosen, 1).unusable) == {
         "e.tif": "TIFF of 5 bands: --bands asks for number 8"
     }
@@ -160,7 +160,7 @@ def test_bands_are_chosen_in_one_window(tmp_path: Path) -> None:
     for name in ("a.tif", "b.png"):
         assert np.abs(pixels(read(name, chosen)) - expected).max() <= 1
     assert pixels(read("c.tif", chosen))[0, 0].tolist() == [255, 0, 0]
-    grey = pixels(read("a.tif", selected(Folder(tmp_path), bands="4")))
+    grey = pixels(read("a.tif", selected(Folder(tmp_path), Pixels(bands="4"))))
     assert (grey[..., 0] == grey[..., 2]).all()
 
 

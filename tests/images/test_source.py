@@ -93,7 +93,7 @@ def corpus(picture: Picture) -> Corpus:
         "b/cut.jpg": (jpeg[:-300], "truncated"),
         "b/page.jpg": (b"<!DOCTYPE html><title>404</title>", "not an image"),
         "b/lfs.png": (b"version https://git-lfs.github.com/spec/v1\n", "git-lfs pointer: run git lfs pull"),  # noqa: E501
-        "b/bomb.png": (bomb(), "too many pixels (400 MP > 80 MP): deepcluster tile cuts it"),
+        "b/bomb.png": (bomb(), "too many pixels (400 MP > --max-pixels 80 MP): deepcluster tile cuts it"),  # noqa: E501
         "b/head.png": (b"\x89PNG\r\n\x1a\n" + b"\7" * 300, "damaged or unsupported"),
         "b/satellite.tif": (bands(13), "TIFF of 13 bands: choose three with --bands"),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -40,12 +40,11 @@ class Preprocessing:
     @classmethod
     def of(cls, effective: dict[str, Any]) -> Preprocessing:
         """That of a run with these settings, by dotted name."""
-        pixels = Pixels(
-            effective["pixels.keep"],
-            effective["pixels.short_side"],
-            effective["pixels.shape"],
-            frames=effective.get("pixels.frames", "first"),
-            bands=effective.get("pixels.bands"),
+        pixels = replace(
+            Pixels.of(effective),
+            keep=effective["pixels.keep"],  # these every version has recorded
+            short_side=effective["pixels.short_side"],
+            shape=effective["pixels.shape"],
         )
         colour = effective.get("pixels.colour", "auto")  # earlier runs did not say
         if colour == "auto":
@@ -59,7 +58,7 @@ class Preprocessing:
         """What is kept of a picture before it is cut: as in a store, where the run read one."""
         if self.pixels.keep == "store":
             return Manner(self.colour, self.pixels)
-        return Manner("rgb", Pixels(short_side=2**31))
+        return Manner("rgb", replace(self.pixels, short_side=2**31, shape="aspect"))
 
     def cut(self, kept: NDArray[np.uint8]) -> Tensor:
         """The centre of what was kept, uint8, channels x size x size."""
@@ -95,8 +94,7 @@ class FileSight:
     """The files of a source."""
 
     def __init__(self, source: Source, preprocessing: Preprocessing) -> None:
-        how = preprocessing.pixels
-        self.source = selected(source, how.frames, how.bands)
+        self.source = selected(source, preprocessing.pixels)
         self.preprocessing = preprocessing
 
     @cached_property

@@ -34,7 +34,7 @@ class Album:
         index: What is known of them.
         stores: Where their decoded pixels may be.
         size: Side of the square that a network sees.
-        how: Which frames and bands of files are images.
+        how: How files are read.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Album:
             raise DataError(
                 f"the images are no longer at {encoded(str(self.place))}; put them back"
             )
-        return Images(self._source, self.index, self.size)
+        return Images(self._source, self.index, self.size, reading=self._how.reading)
 
     def picture(self, number: int) -> Image.Image | None:
         """For people, quickly: in colours where that can be; None where it has vanished."""
@@ -108,7 +108,7 @@ class Album:
             with self._source.open(path) as file:
                 data = file.read(-1 if taken else size + 1)
             same = (taken or len(data) == size) and content_hash(data) == content
-            return decode(io.BytesIO(data))[0] if same else None
+            return decode(io.BytesIO(data), self._how.reading)[0] if same else None
         except (OSError, Unusable, DeepClusterError):
             return None
 
@@ -123,7 +123,7 @@ class Album:
         where = encoded(str(self.place / self.index.paths[number]))
         try:
             if self._source is not None:
-                return read(self.index.paths[number], self._source)
+                return read(self.index.paths[number], self._source, self._how.reading)
             reason = "not there"
         except Unusable as unusable:
             reason = unusable.reason
@@ -160,14 +160,12 @@ class Album:
 
 
 def selection_of(folder: RunFolder) -> Pixels:
-    """Which frames and bands of files were the images of a run."""
-    effective = folder.settings["effective"]
-    frames, bands = effective.get("pixels.frames", "first"), effective.get("pixels.bands")
-    return Pixels(frames=frames, bands=bands)
+    """How the files of a run were read."""
+    return Pixels.of(folder.settings["effective"])
 
 
 def _opened(place: Path, how: Pixels) -> Source | None:
-    return None if is_store(place) else selected(source_of(place), how.frames, how.bands)
+    return None if is_store(place) else selected(source_of(place), how)
 
 
 def colours_of(place: Path, index: Index, how: Pixels) -> Callable[[int], Image.Image | None]:
@@ -182,7 +180,7 @@ def colours_of(place: Path, index: Index, how: Pixels) -> Callable[[int], Image.
 
     def picture(number: int) -> Image.Image | None:
         try:
-            return read(paths[number], source)
+            return read(paths[number], source, how.reading)
         except (Unusable, DeepClusterError):
             return None
 

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from queue import LifoQueue
@@ -58,7 +59,7 @@ _READY = b"\x06"
 def judging(
     source: Source,
     found: Sequence[Found],
-    wanted: Wanted | None,
+    wanted: Wanted,
     workers: int,
     *,
     apart: bool = False,
@@ -68,7 +69,7 @@ def judging(
     Args:
         source: Where the files are.
         found: Which of them.
-        wanted: How pixels are to be kept, if they are.
+        wanted: How they are read, and pixels are to be kept.
         workers: How many are to be decoded at a time.
         apart: Take processes for a few files too, because an earlier attempt came to an end that
             a decoder may have caused.
@@ -113,7 +114,7 @@ class _Content(NamedTuple):
 class Crew:
     """The processes. Threads may ask at once, one for each."""
 
-    def __init__(self, wanted: Wanted | None, size: int) -> None:
+    def __init__(self, wanted: Wanted, size: int) -> None:
         self.size = size
         self._wanted = wanted
         self._idle: LifoQueue[_Member] = LifoQueue()
@@ -162,10 +163,8 @@ class Crew:
 
 
 class _Member:
-    def __init__(self, wanted: Wanted | None) -> None:
-        manner = (
-            None if wanted is None else [wanted.colour, wanted.how.short_side, wanted.how.shape]
-        )
+    def __init__(self, wanted: Wanted) -> None:
+        manner = [wanted.colour, asdict(wanted.how)]
         one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         try:
             self.process = subprocess.Popen(
@@ -215,9 +214,9 @@ class _Member:
 
 def serve() -> None:
     """Be such a process."""
-    manner = json.loads(sys.argv[1])
-    wanted = None if manner is None else Wanted(manner[0], Pixels("store", *manner[1:]))
-    if wanted is not None:
+    colour, how = json.loads(sys.argv[1])
+    wanted = Wanted(colour, Pixels(**how))
+    if wanted.colour is not None:
         kept.load()
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
@@ -268,7 +267,7 @@ def _opened(extent: Extent | None, data: bytes, _path: str) -> BinaryIO:
     return io.BytesIO(data if extent is None else extent.read())
 
 
-def _examined_in_time(wanted: Wanted | None, data: bytes) -> Judged:
+def _examined_in_time(wanted: Wanted, data: bytes) -> Judged:
     # The signal ends the process, in the middle of a decoder too.
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:

@@ -1,10 +1,12 @@
 """One file, one RGB image: how every kind of picture is brought to the same three bytes a pixel.
 
 The policy. EXIF orientation is applied; EXIF that cannot be read is ignored. Grey, 1-bit and
-palette images become RGB; what is transparent is laid on white; CMYK is converted. Grey of more
+palette images become RGB; what is transparent is laid on white, or what `Reading` says;
+CMYK is converted. Grey of more
 than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
 255, and so are such colours, all three together. Of an animation the first frame counts. More than
-80 million pixels are refused before they are decoded, and so is a file that ends too early.
+80 million pixels, or what `Reading` says, are refused before they are decoded; a file that ends too
+early is refused.
 
 Pillow's own warnings about files are silenced from the first read on: each of them is either
 harmless or ends in a reason here, and a million files would print a million lines.
@@ -26,12 +28,14 @@ from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
 from deepcluster.images import deep_colours, dicom, quick_jpeg
 from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
+from deepcluster.images.reading import Reading
 from deepcluster.images.source import Source
-from deepcluster.images.unusable import MAX_PIXELS, too_large
+from deepcluster.images.unusable import TooLarge
 from deepcluster.images.unusable import Unusable as Unusable
 
 FIRST_FRAME = " (first of several frames)"
 """Stands behind the mode of an animation, or of a file of several pages."""
+USUAL = Reading()
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
 
@@ -70,11 +74,11 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 _PILLOW_WARNS = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
-def read(path: str | Path, source: Source | None = None) -> Image.Image:
+def read(path: str | Path, source: Source | None = None, reading: Reading = USUAL) -> Image.Image:
     """The RGB image in a file, or in one of a source's, upright; raises `Unusable`."""
     try:
         with Path(path).open("rb") if source is None else source.open(str(path)) as file:
-            return decode(file)[0]
+            return decode(file, reading)[0]
     except OSError as error:
         raise Unusable(unreadable(error)) from error
 
@@ -84,32 +88,32 @@ def unreadable(error: OSError) -> str:
     return f"unreadable: {(error.strerror or str(error)).lower()}"
 
 
-def decode(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[Image.Image, str]:
+def decode(file: BinaryIO, reading: Reading = USUAL) -> tuple[Image.Image, str]:
     """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
-    return _decoded(file, _by_pillow, most=most)
+    return _decoded(file, lambda image: _by_pillow(image, reading), reading)
 
 
-def opened(file: BinaryIO, frame: int = 0) -> Image.Image:
+def opened(file: BinaryIO, reading: Reading = USUAL, frame: int = 0) -> Image.Image:
     """The image whose header was read, at its first frame (of a DICOM file at any); `Unusable`."""
-    return _decoded(file, lambda image: image, frame)
+    return _decoded(file, lambda image: image, reading, frame)
 
 
-def still(image: Image.Image) -> Image.Image:
+def still(image: Image.Image, reading: Reading = USUAL) -> Image.Image:
     """The RGB image, upright, of the frame at which an open one stands, which it can leave."""
     levels = deep_colours.levels_of(image)
     image.load()
     if levels is None:
         method, frame = _UPRIGHT.get(_orientation(image)), image.copy()
-        rgb = _rgb(frame if method is None else frame.transpose(method))
+        rgb = _rgb(frame if method is None else frame.transpose(method), reading)
     else:
-        rgb = _rgb(_deepened(image, levels))
+        rgb = _rgb(_deepened(image, levels), reading)
     rgb.info = {}
     return rgb
 
 
-def size_in_header(file: BinaryIO, most: int = MAX_PIXELS) -> tuple[int, int]:
+def size_in_header(file: BinaryIO, reading: Reading = USUAL) -> tuple[int, int]:
     """Width and height as an open file says, whether or not the rest is there; or `Unusable`."""
-    return _decoded(file, lambda image: image.size, most=most)
+    return _decoded(file, lambda image: image.size, reading)
 
 
 def is_turned_by_exif(file: BinaryIO) -> bool:
@@ -117,7 +121,7 @@ def is_turned_by_exif(file: BinaryIO) -> bool:
     return _decoded(file, lambda image: _orientation(image) in _UPRIGHT)
 
 
-def decode_pixels(data: bytes) -> tuple[NDArray[np.uint8], str]:
+def decode_pixels(data: bytes, reading: Reading = USUAL) -> tuple[NDArray[np.uint8], str]:
     """The same of a file in memory, as an array (height x width x 3).
 
     Ordinary JPEGs are decoded by a faster decoder, which changes neither a pixel nor a verdict.
@@ -126,24 +130,24 @@ def decode_pixels(data: bytes) -> tuple[NDArray[np.uint8], str]:
     def stored_or_by_pillow(image: Image.Image) -> tuple[NDArray[np.uint8], str]:
         stored = quick_jpeg.pixels(image, data)
         if stored is None:
-            rgb, mode = _by_pillow(image)
+            rgb, mode = _by_pillow(image, reading)
             return np.asarray(rgb), mode
         turn = _UPRIGHT_ARRAY.get(_orientation(image))
         return stored if turn is None else np.ascontiguousarray(turn(stored)), image.mode
 
     try:
-        if (plain := quick_jpeg.plain(data, MAX_PIXELS)) is not None:
+        if (plain := quick_jpeg.plain(data, reading.max_pixels)) is not None:
             return plain
     except MemoryError as error:
         raise Unusable(TOO_LITTLE_MEMORY) from error
-    return _decoded(io.BytesIO(data), stored_or_by_pillow)
+    return _decoded(io.BytesIO(data), stored_or_by_pillow, reading)
 
 
-def _by_pillow(image: Image.Image) -> tuple[Image.Image, str]:
+def _by_pillow(image: Image.Image, reading: Reading) -> tuple[Image.Image, str]:
     levels = deep_colours.levels_of(image)
     image.load()
     mode = image.mode
-    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels))
+    rgb = _rgb(_upright(image) if levels is None else _deepened(image, levels), reading)
     if _has_frames(image):
         mode = f"{mode}{FIRST_FRAME}"
     rgb.info = {}  # where a picture was taken must not travel into what is written from it
@@ -161,16 +165,16 @@ def _has_frames(image: Image.Image) -> bool:
 def _decoded(
     file: BinaryIO,
     finish: Callable[[Image.Image], Result],
+    reading: Reading = USUAL,
     frame: int = 0,
-    most: int = MAX_PIXELS,
 ) -> Result:
     """What `finish` makes of the image whose header was read, or the reason why nothing.
 
     Args:
         file: Open for reading.
         finish: What is wanted of the image.
+        reading: What the user says.
         frame: Of a DICOM file, which is decoded when it is opened.
-        most: Pixels that are not too many.
     """
     head = file.read(HEAD)
     file.seek(0)
@@ -181,14 +185,18 @@ def _decoded(
     # Added once and never removed: catch_warnings would race between threads.
     if _PILLOW_WARNS not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
+    most = reading.max_pixels
+    # Pillow refuses twice this number by itself. Raised once and never put back, for threads too.
+    if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = most
     try:
-        image = dicom.picture(file, frame) if is_dicom(head) else _open(file)
+        image = dicom.picture(file, most, frame) if is_dicom(head) else _open(file, most)
         if image.width * image.height > most:
-            raise too_large(image.width * image.height, most)
+            raise TooLarge(image.width * image.height, most)
         return finish(image)
     except Image.DecompressionBombError as error:
         pixels = re.search(r"\((\d+) pixels\)", str(error))
-        raise too_large(int(pixels[1]) if pixels else 2 * MAX_PIXELS) from error
+        raise TooLarge(int(pixels[1]) if pixels else 2 * most, most) from error
     except MemoryError as error:
         raise Unusable(TOO_LITTLE_MEMORY) from error
     except UnidentifiedImageError as error:
@@ -206,11 +214,11 @@ def _decoded(
         raise Unusable("truncated" if cut else "damaged or unsupported") from error
 
 
-def _open(file: BinaryIO) -> Image.Image:
+def _open(file: BinaryIO, most: int) -> Image.Image:
     try:
         return Image.open(file, formats=_FORMATS)
     except UnidentifiedImageError:
-        levels = deep_colours.unknown_to_pillow(file)
+        levels = deep_colours.unknown_to_pillow(file, most)
         if levels is None:
             raise
         return _in_colours(levels)
@@ -258,12 +266,12 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, reading: Reading) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
         return Image.fromarray(windowed(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
-        paper = Image.new("RGBA", colour.size, "white")
+        paper = Image.new("RGBA", colour.size, reading.background)
         return Image.alpha_composite(paper, colour).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.images.unusable import MAX_PIXELS, Unusable
+from deepcluster.images.unusable import Unusable
 
 _BITS = 258  # the tag's number in TIFF 6.0
 _RGB = 2
@@ -30,7 +30,7 @@ def levels_of(image: Image.Image) -> NDArray[Any] | None:
     at = file.tell()
     try:
         if image.format == "TIFF" and max(image.tag_v2.get(_BITS, (8,))) > 8:  # type: ignore[attr-defined]
-            return _of_tiff(file, image.tell())
+            return _of_tiff(file, image.tell(), image.width * image.height)
         if image.format == "PNG" and image.tell() == 0 and ";16" in str(image.tile[:1]):  # type: ignore[attr-defined]
             return _of_png(file)
     except (Unusable, RuntimeError):
@@ -40,26 +40,29 @@ def levels_of(image: Image.Image) -> NDArray[Any] | None:
     return None
 
 
-def unknown_to_pillow(file: BinaryIO) -> NDArray[Any] | None:
-    """The numbers of a TIFF of colours that Pillow does not open (floating point), or None."""
+def unknown_to_pillow(file: BinaryIO, most: int) -> NDArray[Any] | None:
+    """The numbers of a TIFF of colours that Pillow does not open (floating point), or None.
+
+    None too where it has more than so many pixels.
+    """
     from deepcluster.images.tiff import is_tiff
 
     file.seek(0)
     if not is_tiff(file.read(4)):
         return None
     try:
-        return _of_tiff(file, 0)
+        return _of_tiff(file, 0, most)
     except Unusable:
         return None
 
 
-def _of_tiff(file: BinaryIO, page: int) -> NDArray[Any] | None:
+def _of_tiff(file: BinaryIO, page: int, most: int) -> NDArray[Any] | None:
     from deepcluster.images.tiff import TiffPage
 
     tiff = TiffPage(file, page)
     if tiff.photometric != _RGB or tiff.bands not in (3, 4) or tiff.turned:
         return None
-    if tiff.width * tiff.height > MAX_PIXELS:
+    if tiff.width * tiff.height > most:
         return None
     bands = None if tiff.bands == 3 or tiff.is_transparent else (0, 1, 2)
     return tiff.region(0, 0, tiff.width, tiff.height, bands)

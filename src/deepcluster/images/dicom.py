@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepcluster.images.folder import READS_DICOM
-from deepcluster.images.unusable import MAX_PIXELS, Unusable, too_large
+from deepcluster.images.unusable import TooLarge, Unusable
 
 if TYPE_CHECKING:
     from pydicom import Dataset
@@ -32,16 +32,16 @@ def frames(file: BinaryIO) -> int:
     return int(_read(file).get("NumberOfFrames", None) or 1)
 
 
-def picture(file: BinaryIO, frame: int = 0) -> Image.Image:
+def picture(file: BinaryIO, most: int, frame: int = 0) -> Image.Image:
     """A frame of an open file, grey (8 bits, or floats that still want a window) or RGB.
 
-    Raises `Unusable`, and nearly everything where the file is damaged.
+    Raises `Unusable`, where it has more pixels too, and nearly everything where it is damaged.
     """
     data = _read(file)
     if "PixelData" not in data:
         raise Unusable("DICOM without pixels")
-    if (pixels := int(data.Rows) * int(data.Columns)) > MAX_PIXELS:
-        raise too_large(pixels)
+    if (pixels := int(data.Rows) * int(data.Columns)) > most:
+        raise TooLarge(pixels, most)
     kind = str(data.PhotometricInterpretation)
     levels = _levels(data, frame)
     if levels.ndim == 3:

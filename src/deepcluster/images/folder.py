@@ -43,6 +43,9 @@ _MAGIC = re.compile(
     rb"|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
     re.DOTALL,
 )
+LEADS_OUT = "link out of the folder: --follow-links follows it"
+"""The reason against what is elsewhere, where nobody has asked for it."""
+
 HEAD = 132
 """So many first bytes tell a format; DICOM's name stands behind 128 of anything."""
 
@@ -87,6 +90,8 @@ class _File(NamedTuple):
     status: os.stat_result
     """Of the file that a link leads to, if it leads anywhere."""
     is_link: bool
+    leads_out: bool = False
+    """Whether it is elsewhere, and not to be looked at."""
 
     @property
     def identity(self) -> tuple[int, int] | str:
@@ -96,18 +101,21 @@ class _File(NamedTuple):
         return str(Path(self.place).resolve())
 
 
-def find_images(root: str | Path) -> list[Found]:
+def find_images(root: str | Path, follow_links: bool = True) -> list[Found]:
     """Every candidate under the root once, sorted by path whatever the file system's order.
 
     Hidden files are skipped. A file reached twice (links) counts where it really lies, or else
     under its first path. A folder that cannot be entered and a link that leads nowhere are listed
-    too, so that reading them fails with the reason instead of images being missed in silence.
+    too, so that reading them fails with the reason instead of images being missed in silence; so
+    are links that lead out of the root and are not to be followed.
     """
     found: dict[tuple[int, int] | str, tuple[bool, Found]] = {}
-    for file in _files(root):
+    for file in _files(root, follow_links):
         if _is_candidate(file):
-            status = file.status
-            one = Found(file.path, status.st_size, status.st_mtime_ns, class_of(file.path))
+            status, label = file.status, class_of(file.path)
+            one = Found(file.path, status.st_size, status.st_mtime_ns, label)
+            if file.leads_out:
+                one = Found(file.path, 0, 0, label, LEADS_OUT)
             new = (file.is_link, one)
             found[file.identity] = min(found.get(file.identity, new), new, key=_precedence)
     files = [one for _, one in found.values()]
@@ -116,9 +124,9 @@ def find_images(root: str | Path) -> list[Found]:
     return files
 
 
-def other_files(root: str | Path) -> Counter[str]:
+def other_files(root: str | Path, follow_links: bool = True) -> Counter[str]:
     """How many visible files are no candidates, by kind and with advice where there is some."""
-    return Counter(_kind(file) for file in _files(root) if not _is_candidate(file))
+    return Counter(_kind(file) for file in _files(root, follow_links) if not _is_candidate(file))
 
 
 def refuse_without_images(root: str | Path) -> None:
@@ -195,8 +203,8 @@ def is_dicom(head: bytes) -> bool:
     return head[128:HEAD] == b"DICM"
 
 
-def _files(root: str | Path) -> Iterator[_File]:
-    """All that is visible and no folder, and the folders that cannot be entered.
+def _files(root: str | Path, follow_links: bool = True) -> Iterator[_File]:
+    """All that is visible and no folder, and the folders that cannot or shall not be entered.
 
     Links to folders wait until no real folder is left: a file then has its real path whatever
     the order in which the file system lists the links, and a loop ends where it began.
@@ -204,6 +212,7 @@ def _files(root: str | Path) -> Iterator[_File]:
     entered: set[tuple[int, int] | str] = set()
     real = [_File("", str(root), _root_status(root), is_link=False)]
     linked: list[_File] = []
+    home = Path(root).resolve()
     while real or linked:
         if not real:
             linked.sort(key=lambda link: _bytes(link.path), reverse=True)
@@ -224,8 +233,9 @@ def _files(root: str | Path) -> Iterator[_File]:
                 if status is None:
                     continue
                 path = f"{folder.path}/{entry.name}" if folder.path else entry.name
-                file = _File(path, entry.path, status, entry.is_symlink())
-                if not stat.S_ISDIR(status.st_mode):
+                leads_out = not follow_links and _leads_out(entry, status, home)
+                file = _File(path, entry.path, status, entry.is_symlink(), leads_out)
+                if leads_out or not stat.S_ISDIR(status.st_mode):
                     yield file
                 elif file.is_link:
                     linked.append(file)
@@ -260,6 +270,13 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
+def _leads_out(entry: os.DirEntry[str], status: os.stat_result, home: Path) -> bool:
+    """Whether it is a link to something that is not under this folder."""
+    if not entry.is_symlink() or stat.S_ISLNK(status.st_mode):  # which leads nowhere
+        return False
+    return not Path(entry.path).resolve().is_relative_to(home)
+
+
 def _is_candidate(file: _File) -> bool:
     mode = file.status.st_mode
     if stat.S_ISDIR(mode):
@@ -267,7 +284,7 @@ def _is_candidate(file: _File) -> bool:
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
         return False  # opening a pipe would wait for its writer
     extension = extension_of(file.path)
-    if extension:
+    if extension or file.leads_out:
         return extension in EXTENSIONS
     try:
         with Path(file.place).open("rb") as opened:
@@ -278,6 +295,8 @@ def _is_candidate(file: _File) -> bool:
 
 def _kind(file: _File) -> str:
     mode = file.status.st_mode
+    if file.leads_out and not extension_of(file.path):
+        return "links out of the folder (--follow-links)"
     is_file = stat.S_ISREG(mode) or stat.S_ISLNK(mode)
     return kind_of(file.path) if is_file else "pipes, sockets or devices"
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from deepcluster.images.crew import judging
 from deepcluster.images.folder import decoded
-from deepcluster.images.judging import without_copies, without_small
-from deepcluster.images.kept import Copies
+from deepcluster.images.judging import Wanted, without_copies, without_small
+from deepcluster.images.kept import Pixels
 from deepcluster.images.source import Source, source_of
 from deepcluster.images.unusable import Unusable
 from deepcluster.runtime import faults
@@ -67,8 +67,7 @@ class Index:
         source: str | Path | Source,
         workers: int,
         progress: Callable[[int, int], None] | None = None,
-        copies: Copies = "keep",
-        min_side: int = 1,
+        how: Pixels = Pixels(),  # noqa: B008 - it is frozen
     ) -> Index:
         """The index of a source, each of its files read and decoded once.
 
@@ -77,16 +76,15 @@ class Index:
             workers: How many threads decode, at least one.
             progress: Called with the number of files done and of all files; what it raises ends
                 the work.
-            copies: Whether a file that holds what another one held is an image too.
-            min_side: Pixels that the short side of an image must have.
+            how: How files are read, and which of them are wanted.
         """
         files = source_of(source)
         found = files.find()
 
         def rows() -> Iterator[dict[str, Any]]:
-            with judging(files, found, None, workers) as verdicts:
-                wanted = without_small(verdicts, min_side)
-                if copies == "once":
+            with judging(files, found, Wanted(None, how), workers) as verdicts:
+                wanted = without_small(verdicts, how.min_side)
+                if how.copies == "once":
                     wanted = without_copies(wanted, set())
                 for done, (row, _) in enumerate(wanted, 1):
                     yield row

@@ -32,9 +32,10 @@ class Judged(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The manner in which pixels are to be kept."""
+    """The manner in which files are read and pixels are to be kept."""
 
-    colour: Colour
+    colour: Colour | None
+    """None: no pixels are kept."""
     how: Pixels
 
 
@@ -72,17 +73,17 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
     return Judged(row | about, pixels)
 
 
-def examined(wanted: Wanted | None, data: bytes) -> Judged:
+def examined(wanted: Wanted, data: bytes) -> Judged:
     """What the content of a file decides.
 
     Args:
-        wanted: How pixels are to be kept, if they are.
+        wanted: How it is read, and pixels are to be kept.
         data: The content.
     """
     about: dict[str, Any] = {"hash": content_hash(data)}
     try:
-        pixels, mode = decode_pixels(data)
-        small = None if wanted is None else kept(pixels, *wanted)
+        pixels, mode = decode_pixels(data, reading=wanted.how.reading)
+        small = None if wanted.colour is None else kept(pixels, wanted.colour, wanted.how)
     except Unusable as unusable:
         return Judged(about | {"reason": unusable.reason}, None)
     except (MemoryError, RuntimeError) as error:

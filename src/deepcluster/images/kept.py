@@ -6,13 +6,19 @@ only where no kernel takes its place: the processes that decode begin at once wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ImageColor
 
 from deepcluster.images import shrink
+from deepcluster.images.reading import Reading
+from deepcluster.images.unusable import MAX_PIXELS
+from deepcluster.runtime.errors import UsageError
 
 Colour = Literal["grey", "rgb"]
 Copies = Literal["keep", "once"]
@@ -59,6 +65,37 @@ class Pixels:
 
     bands: str | None = None
     """Of a TIFF of more than three bands: which are red, green and blue, such as 4,3,2; or one."""
+
+    max_pixels: int = MAX_PIXELS
+    """Images of more pixels are left out before they are decoded; deepcluster tile cuts them."""
+
+    background: str = "white"
+    """What is transparent is laid on this colour: a name, or #rrggbb."""
+
+    follow_links: bool = False
+    """Whether links are followed that lead out of the folder of images."""
+
+    def refuse_impossible(self) -> None:
+        """Raise, in one sentence, where no image could be read so."""
+        if self.max_pixels < 1:
+            raise UsageError(f"--max-pixels {self.max_pixels}: use at least 1")
+        colour = self.background.lower()
+        if colour not in ImageColor.colormap and not re.fullmatch("#[0-9a-f]{6}", colour):
+            raise UsageError(
+                f"--background {self.background}: give a colour by name, such as black, or as "
+                "#rrggbb"
+            )
+
+    @property
+    def reading(self) -> Reading:
+        """What of this a decoder is asked."""
+        return Reading(self.max_pixels, self.background)
+
+    @classmethod
+    def of(cls, effective: Mapping[str, Any]) -> Pixels:
+        """Those of a run with these settings, by dotted name; an earlier run has not all."""
+        names = {f"pixels.{entry.name}": entry.name for entry in fields(cls)}
+        return cls(**{own: effective[name] for name, own in names.items() if name in effective})
 
 
 def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:

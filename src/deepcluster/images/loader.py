@@ -17,6 +17,7 @@ from deepcluster.images.crops import CENTRE, PAPER, CropRange, Place, RandomView
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
+from deepcluster.images.reading import Reading
 from deepcluster.images.source import Source, source_of
 from deepcluster.images.threads import in_order
 from deepcluster.runtime.errors import DataError
@@ -42,9 +43,14 @@ class Images:
     """The usable images under a root; image i is row i of the index."""
 
     def __init__(
-        self, source: str | Path | Source, index: Index, size: int, crops: CropRange = PAPER
+        self,
+        source: str | Path | Source,
+        index: Index,
+        size: int,
+        crops: CropRange = PAPER,
+        reading: Reading = Reading(),  # noqa: B008 - it is frozen
     ) -> None:
-        self.source = source_of(source)
+        self.source, self.reading = source_of(source), reading
         self.size = size
         self.crops = crops
         self.channels = 3
@@ -131,7 +137,7 @@ class Images:
         """Image `number`, whole, to be cropped."""
         path = self._paths[number]
         try:
-            return read(path, self.source)
+            return read(path, self.source, self.reading)
         except Unusable as unusable:
             where = encoded(str(self.source.place / path))
             raise DataError(

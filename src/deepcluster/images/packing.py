@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -63,9 +63,7 @@ def pack(
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
-        settings = json.dumps(
-            [colour, how.short_side, how.shape, how.copies, how.frames, how.min_side, how.bands]
-        )
+        settings = json.dumps([colour, asdict(replace(how, keep="store", colour=colour))])
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
@@ -91,7 +89,7 @@ def expected_bytes(source: Source, colour: Colour, how: Pixels) -> int:
 def _kept_bytes(source: Source, found: Found, colour: Colour, how: Pixels) -> float:
     try:
         with source.open(found.path) as file:
-            width, height = size_in_header(file)
+            width, height = size_in_header(file, how.reading)
     except (OSError, Unusable):
         return 0.0
     short = min(width, height)
@@ -176,6 +174,9 @@ class _Writer:
             frames=how.frames,
             min_side=how.min_side,
             bands=how.bands,
+            max_pixels=how.max_pixels,
+            background=how.background,
+            follow_links=how.follow_links,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

@@ -9,7 +9,8 @@ from PIL import Image
 from deepcluster.images import dicom
 from deepcluster.images.decode import opened, still
 from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
-from deepcluster.images.unusable import MAX_PIXELS, Unusable, too_large
+from deepcluster.images.reading import Reading
+from deepcluster.images.unusable import TooLarge, Unusable
 
 
 class Reel:
@@ -18,14 +19,14 @@ class Reel:
     It stays at the frame that was asked for last: a GIF reaches one only by way of those before.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, reading: Reading) -> None:
+        self._file, self._reading = file, reading
         self._is_dicom = is_dicom(file.read(HEAD))
         self._begin()
 
     def _begin(self) -> None:
         self._file.seek(0)
-        self._image, self._at = opened(self._file), 0
+        self._image, self._at = opened(self._file, self._reading), 0
 
     @staticmethod
     def is_likely(head: bytes) -> bool:
@@ -47,15 +48,15 @@ class Reel:
         """The RGB image of a frame, counted from 0, upright."""
         if self._is_dicom:
             self._file.seek(0)
-            return still(opened(self._file, number))
+            return still(opened(self._file, self._reading, number), self._reading)
         if number < self._at:  # Pillow loses its way in a PNG that is wound back
             self._begin()
         self._at = number
         try:
             self._image.seek(number)
-            if (pixels := self._image.width * self._image.height) > MAX_PIXELS:
-                raise too_large(pixels)
-            return still(self._image)
+            if (pixels := self._image.width * self._image.height) > self._reading.max_pixels:
+                raise TooLarge(pixels, self._reading.max_pixels)
+            return still(self._image, self._reading)
         except Unusable:
             raise
         except Exception as error:  # Pillow's decoders raise nearly everything

@@ -10,7 +10,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,22 +21,25 @@ from PIL import Image
 
 from deepcluster.images.decode import windowed
 from deepcluster.images.folder import HEAD, Extent, Found
-from deepcluster.images.kept import Frames
+from deepcluster.images.kept import Frames, Pixels
+from deepcluster.images.reading import Reading
 from deepcluster.images.reel import Reel
-from deepcluster.images.source import Source
+from deepcluster.images.source import Folder, Source
 from deepcluster.images.tiff import TiffPage, is_tiff
-from deepcluster.images.unusable import MAX_PIXELS, Unusable, too_large
+from deepcluster.images.unusable import TooLarge, Unusable
 from deepcluster.runtime.errors import UsageError
 
 MOST_FRAMES = 10_000
 
 
-def selected(source: Source, frames: Frames = "first", bands: str | None = None) -> Source:
-    """The source with these frames and bands of its files as images."""
-    chosen = None if bands is None else band_numbers(bands)
-    if frames == "first" and chosen is None:
+def selected(source: Source, how: Pixels) -> Source:
+    """The source with the links, frames and bands of its files that are asked for."""
+    if isinstance(source, Folder):
+        source = replace(source, follow_links=how.follow_links)
+    chosen = None if how.bands is None else band_numbers(how.bands)
+    if how.frames == "first" and chosen is None:
         return source
-    return Selection(source, frames, chosen)
+    return Selection(source, how.frames, chosen, how.reading)
 
 
 def band_numbers(text: str) -> tuple[int, ...]:
@@ -73,6 +76,7 @@ class Selection:
     frames: Frames
     bands: tuple[int, ...] | None
     """Of TIFFs of more than three bands, counted from 1; None: as they are."""
+    reading: Reading
     _last: _Last = field(default_factory=_Last, init=False, repr=False)
 
     @property
@@ -153,14 +157,14 @@ class Selection:
             if not Reel.is_likely(file.read(HEAD)):
                 return 1
             file.seek(0)
-            return Reel(file).count
+            return Reel(file, self.reading).count
 
     def _frame(self, path: str, number: int) -> BinaryIO:
         last = self._last.file
         if last is None or last.path != path:
             with self.source.open(path) as file:
                 data = file.read()
-            last = self._last.file = _Opened(path, data, Reel(io.BytesIO(data)))
+            last = self._last.file = _Opened(path, data, Reel(io.BytesIO(data), self.reading))
         return self._of_bands(last.data, number) or _ppm(np.asarray(last.reel.frame(number)))
 
     def _of_bands(self, data: bytes, page: int) -> BinaryIO | None:
@@ -170,13 +174,13 @@ class Selection:
         tiff = TiffPage(io.BytesIO(data), page)
         if tiff.bands <= 3:
             return None
-        return _ppm(bands_of(tiff, self.bands))
+        return _ppm(bands_of(tiff, self.bands, self.reading.max_pixels))
 
 
-def bands_of(tiff: TiffPage, bands: tuple[int, ...]) -> NDArray[np.uint8]:
+def bands_of(tiff: TiffPage, bands: tuple[int, ...], most: int) -> NDArray[np.uint8]:
     """Some bands (counted from 1) as grey or RGB: one window for all, so that colours stay."""
-    if tiff.width * tiff.height > MAX_PIXELS:
-        raise too_large(tiff.width * tiff.height)
+    if tiff.width * tiff.height > most:
+        raise TooLarge(tiff.width * tiff.height, most)
     levels = tiff.region(0, 0, tiff.width, tiff.height, chosen_of(tiff, bands))
     return levels if levels.dtype == np.uint8 else windowed(levels)
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepcluster.images.decode import decode, size_in_header, stretched, window_of
+from deepcluster.images.reading import Reading
 from deepcluster.images.selection import chosen_of
 from deepcluster.images.tiff import TiffPage, is_tiff
-from deepcluster.images.unusable import MAX_PIXELS, Unusable
+from deepcluster.images.unusable import MAX_PIXELS, TooLarge, Unusable, megapixels
 
 WHOLE = 400_000_000
 """Pixels of an image that is decoded as a whole, at four bytes each."""
@@ -62,14 +63,18 @@ def sheet_of(file: BinaryIO, bands: tuple[int, ...] | None = None) -> Sheet:
 class _WholeSheet:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        with _large_ones():
-            self.size = size_in_header(file, WHOLE)
+        try:
+            with _large_ones():
+                self.size = size_in_header(file, Reading(max_pixels=WHOLE))
+        except TooLarge as error:
+            reason = f"too many pixels ({megapixels(error.pixels)} > {megapixels(WHOLE)})"
+            raise Unusable(reason) from error
 
     @cached_property
     def _image(self) -> Image.Image:
         self._file.seek(0)
         with _large_ones():
-            return decode(self._file, WHOLE)[0]
+            return decode(self._file, Reading(max_pixels=WHOLE))[0]
 
     def part(self, left: int, top: int, right: int, bottom: int) -> Image.Image:
         return self._image.crop((left, top, right, bottom))

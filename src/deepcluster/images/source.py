@@ -56,10 +56,12 @@ class Folder:
     """A folder: flat, nested, or one sub-folder per class."""
 
     place: Path
+    follow_links: bool = True
+    """Also out of the folder; a link within it is followed in any case."""
 
     def find(self) -> list[Found]:
         """Every image file under the folder."""
-        return find_images(self.place)
+        return find_images(self.place, self.follow_links)
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
@@ -71,7 +73,7 @@ class Folder:
 
     def other_files(self) -> Counter[str]:
         """How many visible files are of other kinds."""
-        return folder.other_files(self.place)
+        return folder.other_files(self.place, self.follow_links)
 
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where the folder has no image; returns at the first one."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Colour, Copies, Frames, Pixels
+from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.runtime.errors import DataError
 
 FORMAT = 1
@@ -42,6 +43,9 @@ class Contents:
     frames: Frames = "first"
     min_side: int = 1
     bands: str | None = None
+    max_pixels: int = MAX_PIXELS
+    background: str = "white"
+    follow_links: bool = False
 
     @property
     def how(self) -> Pixels:
@@ -55,6 +59,9 @@ class Contents:
             self.frames,
             self.min_side,
             self.bands,
+            self.max_pixels,
+            self.background,
+            self.follow_links,
         )
 
     def to_json(self) -> str:

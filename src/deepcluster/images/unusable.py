@@ -13,7 +13,17 @@ class Unusable(Exception):  # noqa: N818 - a verdict on a file, not a fault of t
         self.reason = reason
 
 
-def too_large(pixels: int, most: int = MAX_PIXELS) -> Unusable:
-    """The verdict on an image of so many pixels."""
-    remedy = ": deepcluster tile cuts it" if most == MAX_PIXELS else ""
-    return Unusable(f"too many pixels ({pixels / 1e6:.0f} MP > {most / 1e6:.0f} MP){remedy}")
+class TooLarge(Unusable):
+    """An image of more pixels than are asked for."""
+
+    def __init__(self, pixels: int, most: int) -> None:
+        super().__init__(
+            f"too many pixels ({megapixels(pixels)} > --max-pixels {megapixels(most)}): "
+            "deepcluster tile cuts it"
+        )
+        self.pixels = pixels
+
+
+def megapixels(pixels: int) -> str:
+    """A number of pixels as people say it."""
+    return f"{pixels / 1e6:.0f} MP" if pixels >= 10_000_000 else f"{pixels / 1e6:.3g} MP"
