@@ -163,7 +163,7 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     totals = [progress.loss_sum, progress.images, progress.right]
     loss_sum, count, right = world.sum(torch.tensor(totals, dtype=torch.float64)).tolist()
     record["accuracy"] = right / count
-    record["draws"] = min(len(draws), progress.step * run.training.batch)
+    record["draws"] = batch_bounds(len(draws), run.training.batch)[progress.step - 1][1]
     if record["draws"] < len(draws):
         display.say(f"the time given is over after {record['draws']:,} of {len(draws):,} images")
     return loss_sum / count
