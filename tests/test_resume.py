@@ -183,7 +183,7 @@ def test_a_carried_head_survives_a_kill_at_every_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", IN_THE_THIRD_EPOCH)
 def test_kill_at_every_named_point_changes_nothing(
     point: str, images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
 ):

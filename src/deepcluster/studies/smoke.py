@@ -90,7 +90,14 @@ def _tasks(folder: Path, judge: Judge) -> tuple[Task, ...]:
         return voc_tasks(
             folder / "VOCdevkit",
             VOCClassification(epochs=3, batch=16, steps=(0.03,), decays=(1e-6,), hidden=256),
-            VOCDetection(steps=(0.003,), passes=0.5, short_side=96, regions=100, dropout=0.0),
+            VOCDetection(
+                steps=(0.01,),
+                passes=4.0,
+                images_per_step=2,  # so that there are some eighty steps
+                short_side=96,
+                regions=100,
+                dropout=0.0,
+            ),
             VOCSegmentation(epochs=1, batch=4, steps=(0.01,)),
         )
     return ()
