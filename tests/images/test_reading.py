@@ -13,6 +13,7 @@ import tifffile
 import torch
 from PIL import Image, ImageFile
 
+from deepcluster import plan
 from deepcluster.cli import main
 from deepcluster.collection.sight import FileSight, Preprocessing
 from deepcluster.images import crew
@@ -34,6 +35,11 @@ WAYS = [
     lambda data, reading: decode(io.BytesIO(data), reading)[0],
     lambda data, reading: decode_pixels(data, reading)[0],
 ]
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SECONDS", 0.01)  # for which check tries each phase of training
 
 
 def seen_by_network(root: Path, how: Pixels) -> tuple[list[str | None], torch.Tensor]:
@@ -98,7 +104,8 @@ def test_large_images_are_left_out_by_every_way_of_reading(
     assert store.index.table.equals(index.table)
     assert store.contents.how == replace(how, colour="rgb")
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
-    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 2)
+    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
+    monkeypatch.undo()
     for name in ("pixels.u8", "index.parquet", "store.json"):
         assert (store.folder / name).read_bytes() == (processes.folder / name).read_bytes()
     reasons, crops = seen_by_network(root, how)
@@ -311,6 +318,7 @@ def test_files_cut_short_are_counted_and_said(
     processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
     assert np.array_equal(store.pixels, processes.pixels)
     assert processes.index.table.equals(store.index.table)
+    monkeypatch.undo()
     words = ["pack", str(root), str(tmp_path / "s"), "--accept-truncated"]
     assert main(words) == 0
     said = capsys.readouterr().out
