@@ -22,7 +22,7 @@ from deepcluster.images.index import Index
 from deepcluster.images.kept import Frames, Pixels
 from deepcluster.images.source import quick_check
 from deepcluster.images.unusable import MAX_PIXELS
-from deepcluster.intake import Intake
+from deepcluster.intake import Intake, cut_short
 from deepcluster.presets import automatic
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
@@ -69,6 +69,9 @@ class Check:
     follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
     """Follow links out of the folder, too."""
 
+    accept_truncated: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Use JPEGs that are cut short."""
+
     @property
     def how(self) -> Pixels:
         """The manner of reading."""
@@ -79,6 +82,7 @@ class Check:
             max_pixels=self.max_pixels,
             background=self.background,
             follow_links=self.follow_links,
+            accept_truncated=self.accept_truncated,
         )
 
 
@@ -128,6 +132,7 @@ def findings(intake: Intake, index: Index) -> list[str]:
             lines.append(f"passed over, and not counted among them: {seen}")
     if not len(index):
         return lines
+    lines += cut_short(index)
     modes = Counter(index.usable["mode"].to_pylist()).most_common()
     return [
         *lines,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from deepcluster.images.decode import CUT_SHORT
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import COPY, SMALL
@@ -252,8 +253,20 @@ def _workers(run: Run) -> int:
     return run.speed.workers or os.cpu_count() or 1
 
 
+def cut_short(index: Index) -> list[str]:
+    """What to say of files that are used though they end too early; nothing if there are none."""
+    rows = zip(index.paths, index.usable["mode"].to_pylist(), strict=True)
+    paths = [path for path, mode in rows if mode is not None and mode.endswith(CUT_SHORT)]
+    if not paths:
+        return []
+    named = ", ".join(encoded(path) for path in paths[:3])
+    return [f"cut short, and used with the rest in grey: {len(paths):,}, such as {named}"]
+
+
 def show_unusable(index: Index, display: Display) -> None:
-    """Say which files are left out, and why."""
+    """Say which files are left out, and why; and which are used though they are not whole."""
+    for line in cut_short(index):
+        display.say(line)
     unusable = index.unusable
     if not unusable:
         return

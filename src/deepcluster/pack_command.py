@@ -68,6 +68,9 @@ class Pack:
     follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
     """Follow links out of the folder, too."""
 
+    accept_truncated: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Use JPEGs that are cut short."""
+
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
 
@@ -86,6 +89,7 @@ class Pack:
             self.max_pixels,
             self.background,
             self.follow_links,
+            self.accept_truncated,
         )
 
 

@@ -35,6 +35,7 @@ SHORT = {
     "--max-pixels": "--pixels.max-pixels",
     "--background": "--pixels.background",
     "--follow-links": "--pixels.follow-links",
+    "--accept-truncated": "--pixels.accept-truncated",
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 
+from deepcluster import plan
 from deepcluster.cli import main
 from deepcluster.collection.sight import FileSight, Preprocessing
 from deepcluster.images import crew
@@ -34,6 +35,11 @@ WAYS = [
     lambda data, reading: decode(io.BytesIO(data), reading)[0],
     lambda data, reading: decode_pixels(data, reading)[0],
 ]
+
+
+@pytest.fixture(autouse=True)
+def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SECONDS", 0.01)  # for which check tries each phase of training
 
 
 def seen_by_network(root: Path, how: Pixels) -> tuple[list[str | None], torch.Tensor]:
@@ -98,7 +104,8 @@ def test_large_images_are_left_out_by_every_way_of_reading(
     assert store.index.table.equals(index.table)
     assert store.contents.how == replace(how, colour="rgb")
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
-    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 2)
+    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
+    monkeypatch.undo()
     for name in ("pixels.u8", "index.parquet", "store.json"):
         assert (store.folder / name).read_bytes() == (processes.folder / name).read_bytes()
     reasons, crops = seen_by_network(root, how)
@@ -261,3 +268,60 @@ def test_lists_name_what_they_name(tmp_path: Path, picture: Picture) -> None:
     (tmp_path / "images/list.txt").write_text("link.png\n")
     listed = selected(source_of(tmp_path / "images/list.txt"), Pixels())
     assert Index.build(listed, 1).paths == ["link.png"]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("way", [decode_pixels, lambda data, how: decode(io.BytesIO(data), how)])
+def test_what_is_missing_of_a_jpeg_is_grey(
+    share: float, way: Callable[[bytes, Reading], tuple[object, str]]
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).resize((160, 160)).save(file, "JPEG", quality=95)
+    whole, cut = file.getvalue(), file.getvalue()[: int(share * len(file.getvalue()))]
+    with pytest.raises(Unusable, match=r"^truncated$"):
+        way(cut, Reading())
+    expected = np.asarray(way(whole, Reading())[0]).astype(int)
+    found, mode = way(cut, Reading(accept_truncated=True))
+    assert mode == "RGB (cut short)"
+    found = np.asarray(found).astype(int)
+    assert np.array_equal(found[:48], expected[:48])
+    same = (found == expected).all(axis=(1, 2))
+    assert same.mean() > share - 0.25
+    if share == 0.5:
+        assert np.abs(found[-16:] - found[-1, -1]).max() == 0  # one grey
+        assert np.ptp(found[-1, -1]) <= 2
+    assert way(whole, Reading(accept_truncated=True))[1] == "RGB"
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_files_cut_short_are_counted_and_said(
+    tmp_path: Path,
+    picture: Picture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tmp_path / "images"
+    root.mkdir()
+    for number in range(3):
+        picture(160, 120, number).save(root / f"{number}.jpg")
+        picture(160, 120, number).save(root / f"{number}.png")
+    for name in ("1.jpg", "2.png"):
+        (root / name).write_bytes((root / name).read_bytes()[:-1500])
+    (root / "empty.jpg").write_bytes(b"")
+    how = Pixels(accept_truncated=True)
+    store = pack(Folder(root), tmp_path / "threads", "rgb", how, 1)
+    assert [path for path, _ in store.index.unusable] == ["2.png", "empty.jpg"]
+    assert store.contents.how == replace(how, colour="rgb")
+    assert store.index.usable["mode"].to_pylist() == ["RGB", "RGB", "RGB (cut short)", "RGB", "RGB"]
+    monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
+    processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
+    assert np.array_equal(store.pixels, processes.pixels)
+    assert processes.index.table.equals(store.index.table)
+    monkeypatch.undo()
+    words = ["pack", str(root), str(tmp_path / "s"), "--accept-truncated"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "cut short, and used with the rest in grey: 1, such as 1.jpg" in said
+    assert main(["pack", str(root), str(tmp_path / "without")]) == 0
+    assert "cut short" not in capsys.readouterr().out

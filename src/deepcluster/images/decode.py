@@ -6,7 +6,7 @@ CMYK is converted. Grey of more
 than 8 bits, or in floating point, is stretched so that its 0.5 and 99.5 percentiles become 0 and
 255, and so are such colours, all three together. Of an animation the first frame counts. More than
 80 million pixels, or what `Reading` says, are refused before they are decoded; a file that ends too
-early is refused.
+early is refused, but for a JPEG where `Reading` says so.
 
 Pillow's own warnings about files are silenced from the first read on: each of them is either
 harmless or ends in a reason here, and a million files would print a million lines.
@@ -35,6 +35,8 @@ from deepcluster.images.unusable import Unusable as Unusable
 
 FIRST_FRAME = " (first of several frames)"
 """Stands behind the mode of an animation, or of a file of several pages."""
+CUT_SHORT = " (cut short)"
+"""Stands behind the mode of a file that ends too early and is used all the same."""
 USUAL = Reading()
 TOO_LITTLE_MEMORY = "too little memory to decode it"
 
@@ -90,7 +92,7 @@ def unreadable(error: OSError) -> str:
 
 def decode(file: BinaryIO, reading: Reading = USUAL) -> tuple[Image.Image, str]:
     """The RGB image in an open file, and the mode it is stored in; raises `Unusable`."""
-    return _decoded(file, lambda image: _by_pillow(image, reading), reading)
+    return _whole_or_not(file, lambda image: _by_pillow(image, reading), reading)
 
 
 def opened(file: BinaryIO, reading: Reading = USUAL, frame: int = 0) -> Image.Image:
@@ -140,7 +142,26 @@ def decode_pixels(data: bytes, reading: Reading = USUAL) -> tuple[NDArray[np.uin
             return plain
     except MemoryError as error:
         raise Unusable(TOO_LITTLE_MEMORY) from error
-    return _decoded(io.BytesIO(data), stored_or_by_pillow, reading)
+    return _whole_or_not(io.BytesIO(data), stored_or_by_pillow, reading)
+
+
+def _whole_or_not(
+    file: BinaryIO, finish: Callable[[Image.Image], tuple[Result, str]], reading: Reading
+) -> tuple[Result, str]:
+    """What `_decoded` gives, of a JPEG that is cut short too where that is asked for."""
+    try:
+        return _decoded(file, finish, reading)
+    except Unusable as unusable:
+        file.seek(0)
+        if not reading.accept_truncated or unusable.reason != "truncated":
+            raise
+        data = file.read()
+        if not data.startswith(b"\xff\xd8"):
+            raise
+        # With a mark of the end behind it libjpeg takes what is missing for grey. Pillow's own
+        # switch holds for the whole process, and nobody would learn which files were cut.
+        result, mode = _decoded(io.BytesIO(data + b"\xff\xd9"), finish, reading)
+        return result, f"{mode}{CUT_SHORT}"
 
 
 def _by_pillow(image: Image.Image, reading: Reading) -> tuple[Image.Image, str]:

@@ -75,6 +75,9 @@ class Pixels:
     follow_links: bool = False
     """Whether links are followed that lead out of the folder of images."""
 
+    accept_truncated: bool = False
+    """Whether a JPEG that is cut short is used, with what is missing in grey."""
+
     def refuse_impossible(self) -> None:
         """Raise, in one sentence, where no image could be read so."""
         if self.max_pixels < 1:
@@ -89,7 +92,7 @@ class Pixels:
     @property
     def reading(self) -> Reading:
         """What of this a decoder is asked."""
-        return Reading(self.max_pixels, self.background)
+        return Reading(self.max_pixels, self.background, self.accept_truncated)
 
     @classmethod
     def of(cls, effective: Mapping[str, Any]) -> Pixels:

@@ -177,6 +177,7 @@ class _Writer:
             max_pixels=how.max_pixels,
             background=how.background,
             follow_links=how.follow_links,
+            accept_truncated=how.accept_truncated,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

@@ -14,3 +14,5 @@ class Reading(NamedTuple):
     """Images of more are refused by their header."""
     background: str = "white"
     """What is transparent is laid on this colour, by name or as #rrggbb."""
+    accept_truncated: bool = False
+    """A JPEG that ends too early is an image whose missing part is grey."""

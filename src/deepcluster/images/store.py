@@ -46,6 +46,7 @@ class Contents:
     max_pixels: int = MAX_PIXELS
     background: str = "white"
     follow_links: bool = False
+    accept_truncated: bool = False
 
     @property
     def how(self) -> Pixels:
@@ -62,6 +63,7 @@ class Contents:
             self.max_pixels,
             self.background,
             self.follow_links,
+            self.accept_truncated,
         )
 
     def to_json(self) -> str:
