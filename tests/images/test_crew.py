@@ -12,9 +12,10 @@ from PIL import Image
 
 from deepcluster.images import crew, shrink
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Pixels
+from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
+from deepcluster.images.trays import Trays
 
 Picture = Callable[..., Image.Image]
 
@@ -36,16 +37,24 @@ judging.decode_pixels = breaking
 """
 
 
+@pytest.mark.parametrize("tray", ["lent", "too small", "none"])
 def test_processes_and_threads_make_the_same_store(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tray: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (photos / "cats/half.jpg").write_bytes((photos / "cats/1.jpg").read_bytes()[:500])
     (photos / "cats/empty.jpg").write_bytes(b"")
     Image.open(photos / "cats/1.jpg").convert("CMYK").save(photos / "cats/ink.jpg")
     Image.open(photos / "cats/1.jpg").save(photos / "cats/1.png")
-    here = pack(Folder(photos), tmp_path / "here", "grey", Pixels(short_side=64), 2)
+    colour: Colour = "grey" if tray == "lent" else "rgb"
+    here = pack(Folder(photos), tmp_path / "here", colour, Pixels(short_side=64), 2)
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
-    there = pack(Folder(photos), tmp_path / "there", "grey", Pixels(short_side=64), 2)
+    if tray == "too small":  # where pictures are put there
+        small = "from deepcluster.images import trays; trays.SIZE = 1000"
+        (tmp_path / "sitecustomize.py").write_text(small)
+        monkeypatch.syspath_prepend(str(tmp_path))
+    elif tray == "none":
+        monkeypatch.setattr(crew, "Trays", lambda count: Trays(0))
+    there = pack(Folder(photos), tmp_path / "there", colour, Pixels(short_side=64), 2)
     for name in ("pixels.u8", "layout.npy", "index.parquet", "store.json"):
         assert (here.folder / name).read_bytes() == (there.folder / name).read_bytes()
     assert len(here.index.unusable) == 2

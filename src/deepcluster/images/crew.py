@@ -2,8 +2,8 @@
 
 They also leave the interpreter's lock behind, which on many cores is what threads wait for. Each is
 a Python of its own (not a fork, which beside torch's threads and a GPU may hang), is told of some
-files at a time, reads them and answers with the verdicts and the pixels. It ends when its input
-does, so that none is left behind, however this process ends.
+files at a time, reads them, answers with the verdicts, and puts the pixels into memory that both
+share. It ends when its input does, so that none is left behind, however this process ends.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from deepcluster.images.judging import Judged, Wanted, content_hash, examined, j
 from deepcluster.images.kept import Pixels
 from deepcluster.images.source import Source
 from deepcluster.images.threads import in_order
+from deepcluster.images.trays import Counter, Trays
 from deepcluster.runtime.errors import DeepClusterError
 
 PROCESSES_PAY = 5000
@@ -49,6 +50,15 @@ MEMORY = 4 * 2**30
 
 _TOGETHER = 16
 """Files that a process is told of at once: telling it of one costs this process as much."""
+
+_AHEAD = 5
+"""Such groups for each process that may wait to be asked for, while a store is synced."""
+
+_KEPT = 32 * 2**20
+"""Bytes that such a process keeps for what comes; the most that glibc allows."""
+
+_HELD = 16
+"""Such groups of files that whoever asked may hold, before pixels take the slower way."""
 
 _LENGTHS = Struct(">QQ")
 _SERVE = "from deepcluster.images.crew import serve; serve()"
@@ -85,7 +95,9 @@ def judging(
     together = min(_TOGETHER, 1 + len(found) // (4 * crew.size))
     parts = (found[first : first + together] for first in range(0, len(found), together))
     try:
-        with contextlib.closing(in_order(judge_all, parts, crew.size, 2 * crew.size)) as results:
+        with contextlib.closing(
+            in_order(judge_all, parts, crew.size, _AHEAD * crew.size)
+        ) as results:
             yield chain.from_iterable(results)
     finally:
         crew.close()
@@ -117,9 +129,12 @@ class Crew:
     def __init__(self, wanted: Wanted, size: int) -> None:
         self.size = size
         self._wanted = wanted
+        # Being filled, waiting to be asked for, and in the hands of who asked.
+        trays = 0 if wanted.colour is None else (_AHEAD + 2) * size + _HELD
+        self._trays = Trays(trays)
         self._idle: LifoQueue[_Member] = LifoQueue()
         for _ in range(size):
-            self._idle.put(_Member(wanted))
+            self._idle.put(_Member(wanted, self._trays))
 
     def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """What becomes of files, whatever becomes of the process that decodes them."""
@@ -128,7 +143,7 @@ class Crew:
             return member.judge(source, files)
         except (BrokenPipeError, EOFError):
             member.ended()
-            member = _Member(self._wanted)
+            member = _Member(self._wanted, self._trays)
         finally:
             self._idle.put(member)
         return [self._judge_alone(source, one) for one in files]
@@ -145,7 +160,7 @@ class Crew:
                 return member.judge(source, [found])[0]
             except (BrokenPipeError, EOFError):
                 ended = member.ended()
-                member = _Member(self._wanted)
+                member = _Member(self._wanted, self._trays)
                 # Somebody may have ended it, so that one more is asked before the file is blamed.
                 if attempt or ended == -signal.SIGVTALRM:
                     why = partial(_blamed, _why(ended))
@@ -160,18 +175,26 @@ class Crew:
             member = self._idle.get()
             member.process.kill()
             member.ended()
+        self._trays.close()
 
 
 class _Member:
-    def __init__(self, wanted: Wanted) -> None:
-        manner = [wanted.colour, asdict(wanted.how)]
+    def __init__(self, wanted: Wanted, trays: Trays) -> None:
+        self._trays = trays
+        manner = [wanted.colour, asdict(wanted.how), trays.descriptor]
         one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        # The memory of one picture serves for the next, instead of going back to the system.
+        keep = {"MALLOC_TRIM_THRESHOLD_": str(_KEPT), "MALLOC_MMAP_THRESHOLD_": str(_KEPT)}
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _SERVE, json.dumps(manner)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=os.environ | one | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=os.environ
+                | one
+                | keep
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=[] if trays.descriptor is None else [trays.descriptor],
                 process_group=0,  # Ctrl-C is for this process, which then ends the others
             )
         except OSError as error:
@@ -193,15 +216,18 @@ class _Member:
                 )
             self._ready = True
         asked = [_asked(source, one) for one in files]
-        text = json.dumps([(one.found, one.extent, len(one.data)) for one in asked]).encode()
+        tray = self._trays.take()
+        request = [(one.found, one.extent, len(one.data)) for one in asked]
+        text = json.dumps([None if tray is None else tray.at, request]).encode()
         to.write(_LENGTHS.pack(len(text), 0) + text)
         for one in asked:
             to.write(one.data)
         to.flush()
         told, size = _LENGTHS.unpack(_exactly(answers, _LENGTHS.size))
         rows: list[dict[str, Any]] = json.loads(_exactly(answers, told))
-        pixels = np.frombuffer(_exactly(answers, size), np.uint8)
-        return list(_parts(rows, pixels))
+        if tray is None or size:
+            return list(_parts(rows, np.frombuffer(_exactly(answers, size), np.uint8)))
+        return list(_parts(rows, np.asarray(tray)))
 
     def ended(self) -> int:
         """Wait for its end; gives the exit code, negative for a signal."""
@@ -214,10 +240,11 @@ class _Member:
 
 def serve() -> None:
     """Be such a process."""
-    colour, how = json.loads(sys.argv[1])
+    colour, how, descriptor = json.loads(sys.argv[1])
     wanted = Wanted(colour, Pixels(**how))
     if wanted.colour is not None:
         kept.load()
+    counter = None if descriptor is None else Counter(descriptor)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()
@@ -229,13 +256,16 @@ def serve() -> None:
     os.dup2(silence, 2)  # libraries write of every damaged file; the verdict says it once
     while len(lengths := requests.read(_LENGTHS.size)) == _LENGTHS.size:
         rows, pictures = [], []
-        for found, extent, size in json.loads(_exactly(requests, _LENGTHS.unpack(lengths)[0])):
+        tray, asked = json.loads(_exactly(requests, _LENGTHS.unpack(lengths)[0]))
+        for found, extent, size in asked:
             data = _exactly(requests, size)
             opened = partial(_opened, None if extent is None else Extent(*extent), data)
             row, pixels = judged(opened, partial(_examined_in_time, wanted), Found(*found))
             rows.append(row | {"shape": None if pixels is None else pixels.shape})
             if pixels is not None:
                 pictures.append(pixels)
+        if counter is not None and tray is not None and counter.put(tray, pictures):
+            pictures = []
         text = json.dumps(rows).encode()
         answers.write(_LENGTHS.pack(len(text), sum(one.nbytes for one in pictures)) + text)
         for one in pictures:
