@@ -56,10 +56,10 @@ class Probe:
     batch: int = 256
     """Images per step."""
 
-    steps: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
+    steps: tuple[float, ...] = (3.0, 10.0, 30.0, 100.0, 300.0)
     """Candidate step sizes (learning rates), for features of unit length."""
 
-    decays: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
+    decays: tuple[float, ...] = (1e-7, 1e-6, 1e-5)
     """Candidate weight decays."""
 
     momentum: float = 0.9

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +34,8 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
-from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.parts import Parts, as_json
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
@@ -57,6 +55,10 @@ class Workshop:
     """Folders of other studies; what they have trained the same way is not trained again."""
     shelf: Shelf = field(default_factory=Shelf)
     """What tasks have read, for the next row."""
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self.out, self.networks_of, self.bench)
 
     def carry_out(self, rows: list[Row]) -> Results:
         """Train and judge every row with every seed of its."""
@@ -117,7 +119,7 @@ class Workshop:
         if self.bench.world.leads and row.continues is None:
             self._borrow(name, wanted, folder)
         self.bench.world.wait()
-        return self._once(name, wanted, carried_to_the_end)
+        return self._parts.once(name, wanted, carried_to_the_end)
 
     def _refuse_unusable(self, run: Run) -> None:
         """Raise, before anything is trained, where the labelled images could judge nothing."""
@@ -140,7 +142,7 @@ class Workshop:
         def read() -> dict[str, Any]:
             return {**_course_of(folder), "from": str(folder.path)}
 
-        return self._once(name, self._network(row, run), read)
+        return self._parts.once(name, self._network(row, run), read)
 
     def _refuse_adopted(self, row: Row) -> None:
         """Raise where a run to be adopted has learnt from other images than the study has."""
@@ -159,9 +161,9 @@ class Workshop:
 
     def _borrow(self, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
         """Copy a network that another study has trained with these settings on these images."""
-        if self._part(name).exists():
+        if self._parts.place(name).exists():
             return
-        for other, done in self._lent("training"):
+        for other, done in self._parts.lent("training"):
             source = other.parents[1] / "runs" / other.name.removesuffix("-training.json")
             alike = _resolved(done.get("settings", {})) == _resolved(wanted)
             if not alike or not (source / "model.safetensors").is_file():
@@ -169,33 +171,19 @@ class Workshop:
             # The part is written last: where this is cut short, it is done anew.
             shutil.rmtree(folder.path, ignore_errors=True)
             shutil.copytree(source, folder.path, ignore=_NOT_LENT)
-            self._write(name, {**done, "settings": wanted, "from": str(source)})
+            self._parts.write(name, {**done, "settings": wanted, "from": str(source)})
             self.bench.display.say(f"  trained before: {source}")
             return
 
     def _borrow_trial(self, name: str, wanted: dict[str, Any], images: str) -> None:
         """Take over what a trial with these settings on these images has come to elsewhere."""
-        if self._part(name).exists():
+        if self._parts.place(name).exists():
             return
-        for other, done in self._lent("held-out"):
-            if done.get("images") == images and done.get("settings") == _as_json(wanted):
-                self._write(name, {**done, "from": str(other)})
+        for other, done in self._parts.lent("held-out"):
+            if done.get("images") == images and done.get("settings") == as_json(wanted):
+                self._parts.write(name, {**done, "from": str(other)})
                 self.bench.display.say(f"  tried before: {other}")
                 return
-
-    def _lent(self, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """The parts of a kind that other studies have done."""
-        for study in self.networks_of:
-            for part in sorted((study / "parts").glob(f"*-{kind}.json")):
-                with suppress(OSError, ValueError):
-                    yield part, json.loads(part.read_text())
-
-    def _part(self, name: str) -> Path:
-        return self.out / "parts" / f"{name}.json"
-
-    def _write(self, name: str, part: dict[str, Any]) -> None:
-        place = self._part(name)
-        RunFolder(place.parent).write(place.name, json.dumps(part, indent=1) + "\n")
 
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
@@ -223,7 +211,7 @@ class Workshop:
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
-        return self._once(name, wanted, by_the_probe)
+        return self._parts.once(name, wanted, by_the_probe)
 
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
@@ -253,7 +241,7 @@ class Workshop:
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{slug(task.name)}"
-        return self._once(name, wanted, by_the_protocol)
+        return self._parts.once(name, wanted, by_the_protocol)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
         """The row with the best of its candidates, by images that no trial has learnt from."""
@@ -316,7 +304,7 @@ class Workshop:
             if self.bench.world.leads:
                 self._borrow_trial(name, wanted, images.fingerprint)
             self.bench.world.wait()
-        found = self._once(name, wanted, by_the_probe)["held_out"]
+        found = self._parts.once(name, wanted, by_the_probe)["held_out"]
         if self.bench.world.leads:  # only the figure is wanted
             shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
         return sum(found.values()) / len(found)
@@ -342,36 +330,6 @@ class Workshop:
             return RunFolder(row.adopted[seed])
         return RunFolder(self.out / "runs" / f"{slug(row.continues or row.name)}-seed{seed}")
 
-    def _once(
-        self, name: str, wanted: dict[str, Any], make: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """What a part gave when it was done; done now if it was not."""
-        wanted = _as_json(wanted)
-        place = self._part(name)
-        done: dict[str, Any] | None = None
-        if place.exists():
-            with suppress(OSError, ValueError):
-                done = json.loads(place.read_text())
-        if done is not None:
-            before = done["settings"]
-            differences = [
-                f"{key}: {before.get(key, 'absent')} there, {wanted.get(key, 'absent')} now"
-                for key in sorted({*before, *wanted})
-                if before.get(key) != wanted.get(key)
-            ]
-            if differences:
-                raise ResumeError(
-                    f"{place} was made with other settings ({'; '.join(differences[:3])}); use "
-                    "those, or another --out"
-                )
-            self.bench.display.say(f"  {name}: done before")
-            return done
-        made = {"settings": wanted, **make(), "made": circumstances()}
-        if self.bench.world.leads:
-            self._write(name, made)
-        self.bench.world.wait()  # nobody looks for the file before it is there
-        return made
-
 
 def _course_of(folder: RunFolder) -> dict[str, Any]:
     """Journal and closing pass of a finished run, and what training it took."""
@@ -387,14 +345,8 @@ def _noted(row: Row, note: str) -> Row:
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with the images by their whole path."""
-    settings = _as_json(settings)
+    settings = as_json(settings)
     return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
-
-
-def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they come back from a file."""
-    back: dict[str, Any] = json.loads(json.dumps(settings))
-    return back
 
 
 def _described(run: Run) -> dict[str, Any]:
