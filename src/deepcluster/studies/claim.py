@@ -9,9 +9,12 @@ from pathlib import Path
 
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import DeepClusterError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import World, joined
 from deepcluster.studies.outcome import refuse_foreign
+
+_NAMED = "study.json"
 
 
 @contextmanager
@@ -30,8 +33,23 @@ def claimed(out: Path, name: str, device: str) -> Iterator[tuple[World, Display]
         ExitStack() as held,
     ):
         refuse_foreign(out, name)
+        begun = not out.exists()
         if world.leads:
             folder = RunFolder(out)
             held.enter_context(folder.locked())
-            folder.write("study.json", json.dumps({"study": name}) + "\n")
-        yield world, display
+            folder.write(_NAMED, json.dumps({"study": name}) + "\n")
+        try:
+            yield world, display
+        except DeepClusterError:
+            if world.leads and begun:
+                _leave_no_empty(out)
+            raise
+
+
+def _leave_no_empty(out: Path) -> None:
+    """Remove a folder that a refused command has made and put nothing into."""
+    ours = {_NAMED, "lock"}
+    if {one.name for one in out.iterdir()} <= ours:
+        for name in ours:
+            (out / name).unlink(missing_ok=True)
+        out.rmdir()
