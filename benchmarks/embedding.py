@@ -56,7 +56,8 @@ def made_store(folder: Path, images: int) -> Store:
     starts = np.arange(images, dtype=np.int64) * SIDE * SIDE
     layout = np.stack([starts, np.full(images, SIDE), np.full(images, SIDE)], axis=1)
     np.save(folder / "layout.npy", layout)
-    contents = Contents("grey", SIDE, "square", images, images * SIDE * SIDE, ends, checksums)
+    how = Pixels(short_side=SIDE, shape="square", colour="grey")
+    contents = Contents(how, images, images * SIDE * SIDE, ends, checksums)
     (folder / MANIFEST).write_text(contents.to_json())
     return Store(folder)
 

@@ -322,7 +322,7 @@ def made_up_store(folder: Path, count: int) -> Store:
     starts = np.arange(count, dtype=np.int64) * height * width
     layout = np.stack([starts, np.full(count, height), np.full(count, width)], axis=1)
     np.save(folder / "layout.npy", layout)
-    contents = Contents("grey", 256, "aspect", count, pixels.nbytes, [], [])
+    contents = Contents(Pixels(colour="grey"), count, pixels.nbytes, [], [])
     (folder / "store.json").write_text(contents.to_json())
     return Store(folder)
 

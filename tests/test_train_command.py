@@ -1,11 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
+from deepcluster import reading_flags
+from deepcluster.check_command import Check
 from deepcluster.clusters import KMeans, PowerIteration
+from deepcluster.images.kept import Pixels
+from deepcluster.pack_command import Pack
 from deepcluster.presets import PRESETS, small, small_pic
+from deepcluster.reading_flags import ReadingFlags
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, flat
 from deepcluster.train_command import (
@@ -89,3 +95,14 @@ def test_k_auto_follows_the_images_and_says_why(words: list[str]):
     )
     with pytest.raises(UsageError, match="finds the number of groups itself"):
         with_suggested_k(small_pic(), 3000)
+
+
+def test_every_flag_of_reading_is_a_setting_of_all_verbs_that_read(tmp_path: Path):
+    given = {entry.name: f"a {entry.name}" for entry in fields(ReadingFlags)}
+    assert vars(replace(Pixels(), **given)).items() >= given.items()
+    check, pack = Check(images=tmp_path, **given), Pack(tmp_path, tmp_path, shape="square", **given)
+    assert check.how == replace(Pixels(), **given)
+    assert pack.how == replace(Pixels(), shape="square", colour="grey", **given)
+    for flag, long in reading_flags.SHORT.items():
+        assert SHORT[flag] == long
+        assert long.removeprefix("--").replace("-", "_") in flat(Run())

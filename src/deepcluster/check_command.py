@@ -19,11 +19,10 @@ from deepcluster import flags, plan
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Frames, Pixels
 from deepcluster.images.source import quick_check
-from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.intake import Intake, cut_short
 from deepcluster.presets import automatic
+from deepcluster.reading_flags import ReadingFlags
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.durations import duration
@@ -35,7 +34,7 @@ MOST_UNUSABLE = 0.05  # train's default
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(ReadingFlags):
     """Read every image once and say what train would make of them.
 
     Counts what cannot be used and why, copies, sizes and modes; then the settings that train would
@@ -50,40 +49,6 @@ class Check:
 
     index: Annotated[Path | None, shown_as("FILE")] = None
     """Where to keep the verdict on every file, as parquet."""
-
-    frames: Frames = "first"
-    """all: every frame or page of a file is an image."""
-
-    min_side: int = 1
-    """Images whose short side has fewer pixels are left out."""
-
-    bands: Annotated[str | None, shown_as("R,G,B")] = None
-    """Bands of a TIFF that are its colours, as 4,3,2."""
-
-    max_pixels: Annotated[int, tyro.conf.arg(metavar="N")] = MAX_PIXELS
-    """Larger images are left out."""
-
-    background: Annotated[str, tyro.conf.arg(metavar="C")] = "white"
-    """Colour under what is transparent."""
-
-    follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Follow links out of the folder, too."""
-
-    accept_truncated: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Use JPEGs that are cut short."""
-
-    @property
-    def how(self) -> Pixels:
-        """The manner of reading."""
-        return Pixels(
-            frames=self.frames,
-            min_side=self.min_side,
-            bands=self.bands,
-            max_pixels=self.max_pixels,
-            background=self.background,
-            follow_links=self.follow_links,
-            accept_truncated=self.accept_truncated,
-        )
 
 
 def check(words: list[str]) -> int:

@@ -69,7 +69,7 @@ class Intake:
         """The run with the pixels that it will really see; refuses colours that are not there."""
         if self.store is None:
             return replace(run, pixels=replace(run.pixels, colour=colour_for(run)))
-        if self.store.contents.colour == "grey" and run.network.front == "rgb":
+        if self.store.contents.how.colour == "grey" and run.network.front == "rgb":
             raise UsageError(
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"
@@ -185,9 +185,8 @@ class Intake:
             if world.device.type == "cuda"
             else StoredImages(store, size, run.crops)
         )
-        display.say(
-            f"{store.contents.bytes / 1e9:.2f} GB of {store.contents.colour} pixels {_home(images)}"
-        )
+        held = store.contents
+        display.say(f"{held.bytes / 1e9:.2f} GB of {held.how.colour} pixels {_home(images)}")
         return images
 
     def refuse_useless(self, index: Index, max_unusable: float) -> None:

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import tyro
 
 from deepcluster import flags
-from deepcluster.flags import Count, Place, refuse_unknown, shown_as
-from deepcluster.images.kept import Colour, Copies, Frames, Pixels
+from deepcluster.flags import Count, Place, refuse_unknown
+from deepcluster.images.kept import Colour, Copies
 from deepcluster.images.packing import expected_bytes
 from deepcluster.images.packing import pack as packed
 from deepcluster.images.source import quick_check
 from deepcluster.images.store import Store
-from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.intake import Intake, show_unusable
+from deepcluster.reading_flags import ReadingFlags
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, StorageError, UsageError
@@ -26,7 +26,7 @@ from deepcluster.runtime.run_folder import RunFolder, refuse_foreign
 
 
 @dataclass(frozen=True)
-class Pack:
+class Pack(ReadingFlags):
     """Decode images once into a store, which train takes in place of the images.
 
     The same command continues a packing that was stopped. Unusable files are listed and left out.
@@ -50,47 +50,8 @@ class Pack:
     copies: Copies = "keep"
     """keep: every file is an image. once: of files with the same content only the first is."""
 
-    frames: Frames = "first"
-    """all: every frame or page of a file is an image."""
-
-    min_side: int = 1
-    """Images whose short side has fewer pixels are left out."""
-
-    bands: Annotated[str | None, shown_as("R,G,B")] = None
-    """Bands of a TIFF that are its colours, as 4,3,2."""
-
-    max_pixels: Annotated[int, tyro.conf.arg(metavar="N")] = MAX_PIXELS
-    """Larger images are left out."""
-
-    background: Annotated[str, tyro.conf.arg(metavar="C")] = "white"
-    """Colour under what is transparent."""
-
-    follow_links: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Follow links out of the folder, too."""
-
-    accept_truncated: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Use JPEGs that are cut short."""
-
     workers: Count = None
     """Threads that decode images; one for each core if not given."""
-
-    @property
-    def how(self) -> Pixels:
-        """The manner of packing."""
-        return Pixels(
-            "store",
-            self.short_side,
-            self.shape,
-            self.colour,
-            self.copies,
-            self.frames,
-            self.min_side,
-            self.bands,
-            self.max_pixels,
-            self.background,
-            self.follow_links,
-            self.accept_truncated,
-        )
 
 
 def pack(words: list[str]) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from deepcluster import flags
+from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
@@ -29,13 +29,7 @@ SHORT = {
     "--input-size": "--network.input-size",
     "--dimensions": "--whitening.dimensions",
     "--batch": "--training.batch",
-    "--frames": "--pixels.frames",
-    "--bands": "--pixels.bands",
-    "--min-side": "--pixels.min-side",
-    "--max-pixels": "--pixels.max-pixels",
-    "--background": "--pixels.background",
-    "--follow-links": "--pixels.follow-links",
-    "--accept-truncated": "--pixels.accept-truncated",
+    **reading_flags.SHORT,
     "--device": "--speed.device",
     "--workers": "--speed.workers",
 }

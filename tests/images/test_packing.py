@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,7 +216,7 @@ def test_of_copies_the_first_is_kept_where_that_is_asked(stop_at, folder, tmp_pa
     assert len(store) == 5
     copies = [path for path, reason in store.index.unusable if reason == COPY]
     assert copies == ["0.png", "4-of-1.png"]  # `0-again.png` comes before `0.png`
-    assert store.contents.copies == "once"
+    assert store.contents.how.copies == "once"
     index = Index.build(folder, 2, how=how)
     assert store.index.table.equals(index.table)
     every = pack(Folder(folder), tmp_path / "every", "grey", Pixels(), 2)
@@ -249,3 +252,44 @@ def test_a_folder_of_broken_files_gives_an_empty_store(tmp_path):
     assert len(store) == 0
     assert len(store.index.unusable) == 1
     store.verify()
+
+
+@pytest.mark.parametrize("version", ["first", "latest"])
+def test_a_store_that_was_packed_before_opens_as_before(
+    version: str, folder: Path, tmp_path: Path
+) -> None:
+    how = Pixels(short_side=100)
+    pixels = np.array(pack(Folder(folder), tmp_path / "store", "grey", how, workers=1).pixels)
+    written = json.loads((tmp_path / "store/store.json").read_text())
+    # As it was written when the settings stood one by one in `Contents`.
+    before: dict[str, object] = {
+        "format": 1,
+        "colour": "grey",
+        "short_side": 100,
+        "shape": "aspect",
+        **{name: written[name] for name in ("images", "bytes", "block_ends", "checksums")},
+    }
+    if version == "latest":
+        before |= {
+            "copies": "keep",
+            "frames": "first",
+            "min_side": 1,
+            "bands": None,
+            "max_pixels": 80_000_000,
+            "background": "white",
+            "follow_links": False,
+            "accept_truncated": False,
+        }
+        assert written == before
+    (tmp_path / "store/store.json").write_text(json.dumps(before, indent=2) + "\n")
+    store = Store(tmp_path / "store")
+    store.verify()
+    assert store.contents.how == replace(how, colour="grey")
+    assert np.array_equal(store.pixels, pixels)
+    again = pack(Folder(folder), tmp_path / "store", "grey", how, workers=1)
+    assert json.loads((again.folder / "store.json").read_text()) == before  # not packed anew
+    for missing in ("colour", "images", "format"):
+        less = {name: value for name, value in before.items() if name != missing}
+        (tmp_path / "store/store.json").write_text(json.dumps(less))
+        with pytest.raises(DataError, match="is no whole store"):
+            Store(tmp_path / "store")

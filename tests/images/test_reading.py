@@ -198,7 +198,7 @@ def test_every_way_of_reading_has_the_same_background(
     monkeypatch.setattr(crew, "PROCESSES_PAY", 1)
     processes = pack(Folder(root), tmp_path / "processes", "rgb", how, 1)
     assert np.array_equal(store.pixels, processes.pixels)
-    assert Store(tmp_path / "threads").contents.background == "#204060"
+    assert Store(tmp_path / "threads").contents.how.background == "#204060"
     every = replace(how, frames="all")
     frames = pack(selected(Folder(root), every), tmp_path / "frames", "rgb", every, 1)
     assert np.array_equal(store.pixels, frames.pixels)

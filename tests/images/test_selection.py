@@ -94,7 +94,7 @@ def test_processes_and_threads_pack_the_same_frames(
     processes = pack(selected(Folder(mixed), Pixels(frames="all")), tmp_path / "p", "rgb", how, 2)
     assert threads.contents == processes.contents
     assert np.array_equal(threads.pixels, processes.pixels)
-    assert threads.contents.frames == "all"
+    assert threads.contents.how.frames == "all"
 
 
 def test_frames_of_members_of_shards(mixed: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
         bench: Who reads them, and for which device.
     """
     store = Store(place) if is_store(place) else packed(place, size, colour, stores, bench)
-    if store.contents.colour == "grey" and colour == "rgb":
+    if store.contents.how.colour == "grey" and colour == "rgb":
         raise UsageError(
             f"{place} is a grey store and this network sees colours; pack the images again with "
             "--colour rgb"

@@ -56,14 +56,15 @@ def pack(
             work, which can be continued.
     """
     target = Path(folder)
-    if (existing := _fitting(target, source, colour, how)) is not None:
+    how = replace(how, keep="store", colour=colour)
+    if (existing := _fitting(target, source, how)) is not None:
         return existing
     found = source.find()
     with storage_errors_named(target):
         target.mkdir(parents=True, exist_ok=True)
         (target / MANIFEST).unlink(missing_ok=True)
         begun = (target / _PROGRESS).exists()
-        settings = json.dumps([colour, asdict(replace(how, keep="store", colour=colour))])
+        settings = json.dumps([colour, asdict(how)])
         with closing(_Writer(target, settings, found)) as writer:
             left = found[writer.done :]
             wanted = Wanted(colour, how)
@@ -75,7 +76,7 @@ def pack(
                     writer.add(block)
                     if progress is not None:
                         progress(writer.done, len(found))
-            writer.finish(colour, how)
+            writer.finish(how)
     return Store(target)
 
 
@@ -97,15 +98,14 @@ def _kept_bytes(source: Source, found: Found, colour: Colour, how: Pixels) -> fl
     return area * min(1.0, how.short_side / short) ** 2 * (1 if colour == "grey" else 3)
 
 
-def _fitting(target: Path, source: Source, colour: Colour, how: Pixels) -> Store | None:
+def _fitting(target: Path, source: Source, how: Pixels) -> Store | None:
     """The store that is there already, if it is whole and holds these images in this manner."""
     try:
         store = Store(target)
         index = store.index
     except (DataError, ResumeError):
         return None
-    asked = replace(how, keep="store", colour=colour)
-    if store.contents.how != asked or any(index.changes(source)):
+    if store.contents.how != how or any(index.changes(source)):
         return None
     return store
 
@@ -152,7 +152,7 @@ class _Writer:
         self._pixels.close()
         self._progress.close()
 
-    def finish(self, colour: Colour, how: Pixels) -> None:
+    def finish(self, how: Pixels) -> None:
         """Put everything in place, the manifest last."""
         self.close()
         (self.folder / "pixels.u8.partial").replace(self.folder / "pixels.u8")
@@ -163,21 +163,11 @@ class _Writer:
         layout = np.fromiter(self._written("layout"), dtype=np.dtype((np.int64, 3)))
         place.write_array("layout.npy", layout)
         contents = Contents(
-            colour,
-            how.short_side,
-            how.shape,
+            how,
             images=len(layout),
             bytes=self.ends[-1] if self.ends else 0,
             block_ends=self.ends,
             checksums=self.checksums,
-            copies=how.copies,
-            frames=how.frames,
-            min_side=how.min_side,
-            bands=how.bands,
-            max_pixels=how.max_pixels,
-            background=how.background,
-            follow_links=how.follow_links,
-            accept_truncated=how.accept_truncated,
         )
         place.write(MANIFEST, contents.to_json())
         (self.folder / _PROGRESS).unlink()

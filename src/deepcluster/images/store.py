@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepcluster.images.index import Index
-from deepcluster.images.kept import Colour, Copies, Frames, Pixels
-from deepcluster.images.unusable import MAX_PIXELS
+from deepcluster.images.kept import Pixels
 from deepcluster.runtime.errors import DataError
 
 FORMAT = 1
@@ -30,53 +29,30 @@ MANIFEST = "store.json"
 class Contents:
     """What a store holds, as its manifest says."""
 
-    colour: Colour
-    short_side: int
-    shape: Literal["aspect", "square"]
+    how: Pixels
+    """The manner in which it was packed."""
     images: int
     bytes: int
     block_ends: list[int]
     """Where each block of pixels ends, in bytes."""
     checksums: list[int]
     """CRC-32 of each block."""
-    copies: Copies = "keep"
-    frames: Frames = "first"
-    min_side: int = 1
-    bands: str | None = None
-    max_pixels: int = MAX_PIXELS
-    background: str = "white"
-    follow_links: bool = False
-    accept_truncated: bool = False
-
-    @property
-    def how(self) -> Pixels:
-        """The manner in which it was packed."""
-        return Pixels(
-            "store",
-            self.short_side,
-            self.shape,
-            self.colour,
-            self.copies,
-            self.frames,
-            self.min_side,
-            self.bands,
-            self.max_pixels,
-            self.background,
-            self.follow_links,
-            self.accept_truncated,
-        )
 
     def to_json(self) -> str:
-        """The manifest's text."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+        """The manifest's text: flat, without what is the same of every store."""
+        found = asdict(self)
+        how = found.pop("how")
+        del how["keep"]
+        return json.dumps({"format": FORMAT, **how, **found}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Contents:
-        """What `to_json` wrote."""
+        """What `to_json` wrote; what an earlier version did not know is at its default."""
         found: dict[str, Any] = json.loads(text)
         if found.pop("format") != FORMAT:
             raise ValueError("written by another version")
-        return cls(**found)
+        own = {entry.name: found.pop(entry.name) for entry in fields(cls) if entry.name in found}
+        return cls(how=Pixels(keep="store", colour=found.pop("colour"), **found), **own)
 
 
 class Store:
@@ -104,7 +80,7 @@ class Store:
     @property
     def channels(self) -> int:
         """One where the store is grey, else three."""
-        return 1 if self.contents.colour == "grey" else 3
+        return 1 if self.contents.how.colour == "grey" else 3
 
     @cached_property
     def index(self) -> Index:
