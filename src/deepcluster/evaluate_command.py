@@ -40,6 +40,7 @@ from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
 from deepcluster.flags import refuse_unknown
 from deepcluster.images.source import quick_check
+from deepcluster.reading_flags import LinkFlags
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -271,7 +272,9 @@ def _bench(asked: Common, world: World, display: Display) -> Bench:
     low = asked.precision == "bfloat16" or (
         asked.precision == "auto" and world.device.type == "cuda"
     )
-    return Bench(world, workers, torch.bfloat16 if low else None, display)
+    follow = isinstance(asked, LinkFlags) and asked.follow_links
+    autocast = torch.bfloat16 if low else None
+    return Bench(world, workers, autocast, display, follow_links=follow)
 
 
 def _opened(

@@ -16,6 +16,7 @@ from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.flags import Count, shown_as
+from deepcluster.reading_flags import LinkFlags
 
 Folder = Annotated[Path | None, shown_as("DIR")]
 Name = Annotated[str | None, shown_as("NAME")]
@@ -54,7 +55,7 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Labelled(Common):
+class Labelled(LinkFlags, Common):
     """Flags of protocols that take images with one class each."""
 
     data: Folder = None
@@ -111,7 +112,7 @@ class Transferred(Common):
 
 
 @dataclass(frozen=True)
-class Landmarks(Transferred):
+class Landmarks(LinkFlags, Transferred):
     """Photographs of the same landmark, found by R-MAC (Oxford5k, Paris6k)."""
 
     data: Folder = None

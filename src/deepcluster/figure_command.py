@@ -11,8 +11,10 @@ from typing import Annotated
 from deepcluster import flags
 from deepcluster.evaluation.subject import trained_run
 from deepcluster.flags import Count, shown_as
+from deepcluster.images.kept import Pixels
 from deepcluster.images.source import quick_check
 from deepcluster.intake import Intake
+from deepcluster.reading_flags import LinkFlags
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -49,7 +51,7 @@ Folder = Annotated[Path | None, shown_as("DIR")]
 
 
 @dataclass(frozen=True)
-class ReproduceFigure:
+class ReproduceFigure(LinkFlags):
     """One figure of the paper: of runs that there are, or of networks trained for it.
 
     The same command goes on where it was stopped.
@@ -159,7 +161,8 @@ def _trained(
             return run, []
 
         # Not from a store that all share, as tables are: people want to see colours.
-        train(Asked(terms.data[0].train, settle, out=folder.path), world, display)
+        place = terms.data[0].train
+        train(Asked(place, settle, out=folder.path, pixels=run.pixels), world, display)
         made.append((row.name, folder))
     return made
 
@@ -176,7 +179,7 @@ def _terms(
         assert asked.data is not None  # or it would have been refused
         place = asked.data / "train" if (asked.data / "train").is_dir() else asked.data
         quick_check(place)
-        images = Intake(place).most
+        images = Intake(place, how=Pixels(follow_links=asked.follow_links)).most
         recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)
         data = Data(asked.data.resolve().name, place, place)
         terms = Terms((data,), images, recipe, out / "lists", (asked.seed,))
@@ -187,6 +190,7 @@ def _terms(
         epochs=asked.epochs,
         minutes=asked.minutes,
         workers=asked.workers,
+        follow_links=asked.follow_links,
     )
     return replace(terms, recipe=recipe)
 

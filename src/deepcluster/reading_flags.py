@@ -1,4 +1,4 @@
-"""The flags of every verb that reads files: how they become images."""
+"""The flags of verbs that read files: which links are followed, how files become images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from deepcluster.images.kept import Frames, Pixels
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingFlags:
+class LinkFlags:
+    """The flag of every verb that looks for images in folders."""
+
+    follow_links: tyro.conf.FlagCreatePairsOff[bool] = Pixels.follow_links
+    """Follow links out of the folder, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingFlags(LinkFlags):
     """Settings of `Pixels` by their own names; train has them too, as short names.
 
     A command is a subclass, and may have further settings of `Pixels` as fields of its own.
@@ -32,9 +40,6 @@ class ReadingFlags:
 
     background: Annotated[str, tyro.conf.arg(metavar="C")] = Pixels.background
     """Colour under what is transparent."""
-
-    follow_links: tyro.conf.FlagCreatePairsOff[bool] = Pixels.follow_links
-    """Follow links out of the folder, too."""
 
     accept_truncated: tyro.conf.FlagCreatePairsOff[bool] = Pixels.accept_truncated
     """Use JPEGs that are cut short."""

@@ -20,7 +20,9 @@ from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval, whitening_source
 from deepcluster.evaluation.voc import find_devkit
 from deepcluster.flags import Count, shown_as
+from deepcluster.images.kept import Pixels
 from deepcluster.intake import Intake
+from deepcluster.reading_flags import LinkFlags
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run
 from deepcluster.studies import (
@@ -82,7 +84,7 @@ BY_NAME: dict[str, Study] = {
 
 
 @dataclass(frozen=True)
-class Reproduce:
+class Reproduce(LinkFlags):
     """One table or figure of the paper: train, judge, and set it beside the paper's figures.
 
     The same command goes on where it was stopped; what is done is not done again.
@@ -186,7 +188,8 @@ def reproduce(words: list[str]) -> int:
     command = shlex.join(["deepcluster", "reproduce", *words])
     with claimed(out, name, asked.device) as (world, display):
         gpu = world.device.type == "cuda"
-        bench = Bench(world, _workers(asked), torch.bfloat16 if gpu else None, display)
+        autocast, follow = torch.bfloat16 if gpu else None, asked.follow_links
+        bench = Bench(world, _workers(asked), autocast, display, follow_links=follow)
         terms = _terms(asked, study, out, gpu, leads=world.leads)
         terms, rows = _rows(asked, study, terms)
         study.refuse(terms)
@@ -219,7 +222,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         data.append(Data(asked.second.resolve().name, train, test))
         if data[0].name == data[1].name:
             data[1] = replace(data[1], name=f"{data[1].name}-second")
-    images = Intake(first.train).most
+    images = Intake(first.train, how=Pixels(follow_links=asked.follow_links)).most
     recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)
     grid = Grid(asked.supervised_steps, asked.supervised_decays, asked.supervised_epochs)
     if not asked.tune:
@@ -248,9 +251,9 @@ def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
         for name, place in cities.items():
             if not place.exists():
                 raise UsageError(f"--{name.lower()} {place}: there is no such folder")
-            read_landmarks(place)
+            read_landmarks(place, follow_links=asked.follow_links)
         if asked.whiten_on is not None:
-            whitening_source(asked.whiten_on)
+            whitening_source(asked.whiten_on, follow_links=asked.follow_links)
         settings = (
             Retrieval() if asked.retrieval_size is None else Retrieval(size=asked.retrieval_size)
         )
@@ -278,6 +281,7 @@ def _changed(recipe: Run, asked: Reproduce) -> Run:
         epochs=asked.epochs,
         minutes=asked.minutes,
         workers=asked.workers,
+        follow_links=asked.follow_links,
     )
 
 

@@ -13,9 +13,11 @@ import tyro
 from deepcluster import flags
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.folder import encoded
-from deepcluster.images.selection import band_numbers
+from deepcluster.images.kept import Pixels
+from deepcluster.images.selection import band_numbers, selected
 from deepcluster.images.source import OneFile, is_picture, is_store, quick_check, source_of
 from deepcluster.images.tiling import LIST, Outcome, Tiling
+from deepcluster.reading_flags import LinkFlags
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, UsageError
@@ -23,7 +25,7 @@ from deepcluster.runtime.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(LinkFlags):
     """Cut large images (whole slides, satellite scenes) into tiles, which train takes.
 
     TIFFs are read piece by piece, other formats whole, up to 400 million pixels. The same command
@@ -50,7 +52,7 @@ def tile(words: list[str]) -> int:
     """Carry out `deepcluster tile`; gives the exit code."""
     if {"-h", "--help"} & {*words}:
         tyro.cli(Tile, args=["--help"], prog="deepcluster tile")
-    known = ["--" + entry.name for entry in fields(Tile)]
+    known = ["--" + entry.name.replace("_", "-") for entry in fields(Tile)]
     refuse_unknown(words, known, "deepcluster tile --help", {})
     asked = flags.parsed(Tile, words, "tile")
     if not is_picture(asked.images):
@@ -75,7 +77,8 @@ def tile(words: list[str]) -> int:
             cut = Tiling(asked.side, asked.bands)
             workers = asked.workers or os.cpu_count() or 1
             one = is_picture(asked.images)
-            source = OneFile(asked.images) if one else source_of(asked.images)
+            how = Pixels(follow_links=asked.follow_links)
+            source = OneFile(asked.images) if one else selected(source_of(asked.images), how)
             outcome = cut(source, asked.tiles, workers, advance)
         _show_unusable(outcome, display)
         if not outcome.tiles:

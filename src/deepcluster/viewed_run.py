@@ -19,7 +19,7 @@ from torch import Tensor
 from deepcluster.evaluation.evaluated import of_run, untrained
 from deepcluster.evaluation.subject import Shape
 from deepcluster.features.sampled import whitened_rows
-from deepcluster.images.album import Album
+from deepcluster.images.album import Album, selection_of
 from deepcluster.networks import Network, looked_at
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import ResumeError, UsageError
@@ -89,7 +89,8 @@ class ViewedRun:
                 phase.total = total
                 phase.advance(done - phase.done)
 
-            album = Album.of_images(self.elsewhere, size, self.workers, progress)
+            how = selection_of(self.folder)
+            album = Album.of_images(self.elsewhere, size, self.workers, progress, how)
         if not len(album):
             raise UsageError(f"{self.elsewhere}: no usable image is there")
         return album

@@ -74,7 +74,10 @@ def test_links_neither_hang_nor_count_twice(tmp_path: Path) -> None:
     (root / "elsewhere").symlink_to(tmp_path / "outside")
     (root / "gone.jpg").symlink_to(root / "nowhere")
     os.link(root / "deep/er/one.jpg", root / "hard.jpg")
-    assert paths(root) == ["deep/er/one.jpg", "elsewhere/two.jpg", "gone.jpg", "self.jpg"]
+    inside = ["deep/er/one.jpg", "gone.jpg", "self.jpg"]
+    assert [one.path for one in find_images(root) if one.reason is None] == inside
+    followed = find_images(root, follow_links=True)
+    assert [one.path for one in followed] == sorted([*inside, "elsewhere/two.jpg"])
     with pytest.raises(Unusable, match="unreadable: no such file or directory"):
         read(root / "gone.jpg")
 
@@ -111,7 +114,7 @@ def test_links_out_of_the_folder_are_followed_only_where_that_is_asked(
     linking: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = ["deep/er/one.jpg", "far.jpg", "gone.jpg", "hard.jpg", "six.jpg"]
-    followed = {found.path: found for found in find_images(linking)}
+    followed = {found.path: found for found in find_images(linking, follow_links=True)}
     assert {*inside, "sibling/three.jpg"} - {"hard.jpg"} < {*followed}  # elsewhere/two.jpg
     assert all(found.reason is None for found in followed.values())
     scandir, looked_at = os.scandir, list[Path]()
@@ -121,7 +124,7 @@ def test_links_out_of_the_folder_are_followed_only_where_that_is_asked(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", noted)
-    found = find_images(linking, follow_links=False)
+    found = find_images(linking)
     assert [one.path for one in found if one.reason is None] == inside
     left_out = ["deep/four.jpg", "elsewhere", "sibling", "up"]  # two ways to one count once
     assert [one.path for one in found if one.reason == LEADS_OUT] == left_out

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from deepcluster.images.kept import Pixels
 from deepcluster.runtime.errors import DataError
 from deepcluster.studies.image_lists import write_uncurated
 
@@ -29,7 +30,7 @@ def listed(path: Path) -> list[tuple[str, str]]:
 
 def test_the_uncurated_list_is_zipf_with_scenes(folders: tuple[Path, Path], tmp_path: Path):
     mixed, balanced = tmp_path / "lists/mixed.csv", tmp_path / "lists/balanced.csv"
-    write_uncurated(mixed, balanced, *folders, seed=0)
+    write_uncurated(mixed, balanced, *folders, seed=0, how=Pixels())
     counts = Counter(label for _, label in listed(mixed))
     objects = sorted((n for label, n in counts.items() if label.startswith("obj")), reverse=True)
     assert objects == [60, 30, 20, 15, 12, 10]
@@ -40,7 +41,7 @@ def test_the_uncurated_list_is_zipf_with_scenes(folders: tuple[Path, Path], tmp_
     assert len(spread) == 6
     assert max(spread) - min(spread) <= 4
     first = mixed.read_bytes()
-    write_uncurated(mixed, balanced, *folders, seed=0)
+    write_uncurated(mixed, balanced, *folders, seed=0, how=Pixels())
     assert mixed.read_bytes() == first
 
 
@@ -49,4 +50,6 @@ def test_images_without_classes_are_refused(folders: tuple[Path, Path], tmp_path
     flat.mkdir()
     Image.new("L", (2, 2)).save(flat / "one.png")
     with pytest.raises(DataError, match="has no class folders"):
-        write_uncurated(tmp_path / "a.csv", tmp_path / "b.csv", flat, folders[1], seed=0)
+        write_uncurated(
+            tmp_path / "a.csv", tmp_path / "b.csv", flat, folders[1], seed=0, how=Pixels()
+        )

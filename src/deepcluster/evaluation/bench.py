@@ -15,7 +15,10 @@ from deepcluster.runtime.world import World
 
 @dataclass(frozen=True)
 class Bench:
-    """How an evaluation is carried out; none of it changes what is computed, up to rounding."""
+    """How an evaluation is carried out.
+
+    Only what says so changes what is computed, beyond rounding.
+    """
 
     world: World = field(default_factory=World)
     workers: int = 2
@@ -25,6 +28,8 @@ class Bench:
     display: Display = field(default_factory=lambda: Display(speaks=False))
     look_batch: int = 512
     """Images per step where nothing is learnt."""
+    follow_links: bool = False
+    """Whether what lies elsewhere, behind links in a folder of images, is judged on too."""
 
 
 @contextmanager

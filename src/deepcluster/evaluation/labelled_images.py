@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import pack
+from deepcluster.images.selection import selected
 from deepcluster.images.source import is_store, quick_check, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
@@ -64,6 +66,10 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
     store.verify(bench.world.share(len(store.contents.checksums)))
     index = store.index
     where = encoded(str(place))
+    reasons = Counter(reason for _, reason in index.unusable).most_common()
+    if reasons:
+        said = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
+        bench.display.say(f"left out of {where}: {said}")
     if not len(index):
         raise DataError(f"{where} has no usable image")
     if index.labels is None or index.classes is None:
@@ -138,10 +144,19 @@ def split(
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
 
 
-def packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> Store:
+def packed(
+    place: Path,
+    size: int,
+    colour: Colour,
+    stores: Path,
+    bench: Bench,
+    *,
+    follow_links: bool | None = None,
+) -> Store:
     """The store of these images, made where it is not there yet; by the leading process.
 
     It serves crops of that side that show nearly all of an image; smaller images stay as they are.
+    Links are followed as the bench says, or as is said here.
     """
     quick_check(place)
     resolved = place.resolve()
@@ -161,8 +176,10 @@ def packed(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
                 phase.advance(done - phase.done)
                 interruption.raise_if_asked()
 
-            how = Pixels("store", short, "aspect")
-            pack(source_of(place), target, colour, how, bench.workers, advance)
+            follow = bench.follow_links if follow_links is None else follow_links
+            how = Pixels("store", short, "aspect", follow_links=follow)
+            source = selected(source_of(place), how)
+            pack(source, target, colour, how, bench.workers, advance)
         bench.world.broadcast_bytes(b"packed")
     else:
         bench.world.heard()

@@ -100,7 +100,11 @@ class Landmarks:
 
 
 def read_landmarks(
-    data: Path | None, images: Path | None = None, ground_truth: Path | None = None
+    data: Path | None,
+    images: Path | None = None,
+    ground_truth: Path | None = None,
+    *,
+    follow_links: bool = False,
 ) -> Landmarks:
     """The images and queries of a folder in the layout of Oxford5k or Paris6k.
 
@@ -108,6 +112,7 @@ def read_landmarks(
         data: Holds images/ (or jpg/, or the images themselves) and the ground truth.
         images: Where the images are, if not there.
         ground_truth: A folder of *_query.txt files, or the revisited ground truth as JSON.
+        follow_links: Whether images are those too that links out of their folder lead to.
     """
     if data is None and (images is None or ground_truth is None):
         raise UsageError(
@@ -124,7 +129,7 @@ def read_landmarks(
         assert data is not None
         ground_truth = _ground_truth_of(data)
     _refuse_pickle(ground_truth)
-    names = _names(images)
+    names = _names(images, follow_links)
     if ground_truth.is_dir():
         return _original(images, ground_truth, names)
     return _revisited(images, ground_truth, names)
@@ -161,10 +166,14 @@ def _refuse_pickle(ground_truth: Path) -> None:
     )
 
 
-def _names(images: Path) -> dict[str, str]:
+def _names(images: Path, follow_links: bool) -> dict[str, str]:
     """The path of every image, in the order of the paths, by its name alone."""
     names: dict[str, str] = {}
-    for found in find_images(images):
+    elsewhere = 0
+    for found in find_images(images, follow_links):
+        if found.reason is not None:
+            elsewhere += 1
+            continue
         name = Path(found.path).stem
         if name in names:
             raise DataError(
@@ -174,7 +183,8 @@ def _names(images: Path) -> dict[str, str]:
             )
         names[name] = found.path
     if not names:
-        raise DataError(f"{encoded(str(images))} has no images")
+        links = f": {elsewhere:,} links lead out of it (--follow-links)" if elsewhere else ""
+        raise DataError(f"{encoded(str(images))} has no images{links}")
     return names
 
 

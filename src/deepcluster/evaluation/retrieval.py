@@ -33,6 +33,8 @@ from deepcluster.features import PCA
 from deepcluster.features.moments import Moments
 from deepcluster.features.whiten import fitted
 from deepcluster.images.folder import encoded
+from deepcluster.images.kept import Pixels
+from deepcluster.images.selection import selected
 from deepcluster.images.source import Folder, Source, is_store, quick_check, source_of
 from deepcluster.networks import Network
 from deepcluster.runtime import interruption
@@ -97,8 +99,10 @@ class Retrieval:
         """Search with the network of each seed; what is finished is kept."""
         self.validate()
         images, truth = (place and Path(place) for place in (self.images, self.ground_truth))
-        landmarks = read_landmarks(material.data, images or None, truth or None)
-        other = whitening_source(self.whiten_on)
+        landmarks = read_landmarks(
+            material.data, images or None, truth or None, follow_links=bench.follow_links
+        )
+        other = whitening_source(self.whiten_on, follow_links=bench.follow_links)
         bench.display.say(
             f"{len(landmarks.paths):,} images and {len(landmarks.queries):,} queries"
             + ("" if other is None else f"; the whitening is learnt on {encoded(str(other.place))}")
@@ -192,7 +196,9 @@ class Retrieval:
         unusable: dict[str, str],
     ) -> tuple[PCA, int]:
         """The whitening of all regions of these images, and how many images they are of."""
-        wanted = [Wanted(found.path) for found in source.find() if found.reason is None]
+        found = source.find()
+        wanted = [Wanted(one.path) for one in found if one.reason is None]
+        unusable |= {one.path: one.reason for one in found if one.reason is not None}
         width = channels_of(network, layer, bench)
         moments = Moments(width, bench.world.device)
         images = 0
@@ -261,7 +267,7 @@ class Retrieval:
                     interruption.raise_if_asked()
 
 
-def whitening_source(place: str | None) -> Source | None:
+def whitening_source(place: str | None, *, follow_links: bool = False) -> Source | None:
     """The images that the user names to learn the whitening on; `none` leaves it out."""
     if place is None:
         raise UsageError(
@@ -278,7 +284,7 @@ def whitening_source(place: str | None) -> Source | None:
     named = Path(place)
     found = images_of(named) if named.is_dir() else named
     quick_check(found)
-    return source_of(found)
+    return selected(source_of(found), Pixels(follow_links=follow_links))
 
 
 def _fingerprint(source: Source) -> str:

@@ -332,8 +332,9 @@ class VOCClassification:
 def _cropped(
     folder: Path, side: int, size: int, colour: Colour, material: Material, bench: Bench
 ) -> Images:
-    """The crops of all images that can be decoded."""
-    store = packed(folder / "JPEGImages", size, colour, material.stores, bench)
+    """The crops of all images that can be decoded; sets name them, so links are meant."""
+    place = folder / "JPEGImages"
+    store = packed(place, size, colour, material.stores, bench, follow_links=True)
     store.verify(bench.world.share(len(store.contents.checksums)))
     return cropped_from(store, side, bench)
 

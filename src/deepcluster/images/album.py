@@ -58,13 +58,18 @@ class Album:
 
     @staticmethod
     def of_images(
-        place: Path, size: int, workers: int, progress: Callable[[int, int], None] | None = None
+        place: Path,
+        size: int,
+        workers: int,
+        progress: Callable[[int, int], None] | None = None,
+        how: Pixels = Pixels(),  # noqa: B008 - it is frozen
     ) -> Album:
         """Any images: a folder, a list, shards or a packed store."""
         quick_check(place)
         if is_store(place):
             return Album(place, Store(place).index, (place,), size)
-        return Album(place, Index.build(place, workers, progress), (), size)
+        source = selected(source_of(place), how)
+        return Album(place, Index.build(source, workers, progress, how), (), size, how)
 
     def __len__(self) -> int:
         return len(self.index)

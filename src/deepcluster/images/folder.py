@@ -101,7 +101,7 @@ class _File(NamedTuple):
         return str(Path(self.place).resolve())
 
 
-def find_images(root: str | Path, follow_links: bool = True) -> list[Found]:
+def find_images(root: str | Path, follow_links: bool = False) -> list[Found]:
     """Every candidate under the root once, sorted by path whatever the file system's order.
 
     Hidden files are skipped. A file reached twice (links) counts where it really lies, or else
@@ -124,15 +124,18 @@ def find_images(root: str | Path, follow_links: bool = True) -> list[Found]:
     return files
 
 
-def other_files(root: str | Path, follow_links: bool = True) -> Counter[str]:
+def other_files(root: str | Path, follow_links: bool = False) -> Counter[str]:
     """How many visible files are no candidates, by kind and with advice where there is some."""
     return Counter(_kind(file) for file in _files(root, follow_links) if not _is_candidate(file))
 
 
 def refuse_without_images(root: str | Path) -> None:
-    """Raise, in one sentence, where a folder has no candidate; returns at the first one."""
+    """Raise, in one sentence, where a folder has no candidate; returns at the first one.
+
+    What links lead to counts, since nobody is asked yet whether they are followed.
+    """
     others: Counter[str] = Counter()
-    for file in _files(root):
+    for file in _files(root, follow_links=True):
         if stat.S_ISDIR(file.status.st_mode):
             others["folders that cannot be entered"] += 1
         elif _is_candidate(file):
@@ -203,7 +206,7 @@ def is_dicom(head: bytes) -> bool:
     return head[128:HEAD] == b"DICM"
 
 
-def _files(root: str | Path, follow_links: bool = True) -> Iterator[_File]:
+def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
     """All that is visible and no folder, and the folders that cannot or shall not be entered.
 
     Links to folders wait until no real folder is left: a file then has its real path whatever

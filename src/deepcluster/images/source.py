@@ -56,7 +56,7 @@ class Folder:
     """A folder: flat, nested, or one sub-folder per class."""
 
     place: Path
-    follow_links: bool = True
+    follow_links: bool = False
     """Also out of the folder; a link within it is followed in any case."""
 
     def find(self) -> list[Found]:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from deepcluster.evaluation.labelled_images import LabelledImages, split
 from deepcluster.images.folder import decoded
+from deepcluster.images.kept import Pixels
+from deepcluster.images.selection import selected
 from deepcluster.images.source import is_store, source_of
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -31,13 +33,16 @@ def write_kept_part(
     _write(target, ((place / decoded(names[i]), images.names[images.classes[i]]) for i in kept))
 
 
-def write_uncurated(mixed: Path, balanced: Path, objects: Path, scenes: Path, seed: int) -> None:
+def write_uncurated(
+    mixed: Path, balanced: Path, objects: Path, scenes: Path, seed: int, how: Pixels
+) -> None:
     """List classes of very different sizes, mixed with scenes; and as many balanced images.
 
     The class of rank r keeps 1/r of its images (Zipf), ranks drawn at random; the scenes are half
     as many again as that, or all there are. The balanced list has equally many images of objects.
+    Links are followed as `how` says.
     """
-    by_class = _by_class(objects)
+    by_class = _by_class(objects, how)
     order = torch.randperm(len(by_class), generator=generator(seed, "uncurated-ranks")).tolist()
     ranks = {name: 1 + order[number] for number, name in enumerate(sorted(by_class))}
     unbalanced = [
@@ -45,7 +50,8 @@ def write_uncurated(mixed: Path, balanced: Path, objects: Path, scenes: Path, se
         for name, entries in sorted(by_class.items())
         for entry in _some(entries, max(1, len(entries) // ranks[name]), seed, name)
     ]
-    of_scenes = [entry for _, entries in sorted(_by_class(scenes).items()) for entry in entries]
+    in_scenes = sorted(_by_class(scenes, how).items())
+    of_scenes = [entry for _, entries in in_scenes for entry in entries]
     added = _some(of_scenes, len(unbalanced) // 2, seed, "scenes")
     total = len(unbalanced) + len(added)
     share = -(-total // len(by_class))
@@ -54,10 +60,10 @@ def write_uncurated(mixed: Path, balanced: Path, objects: Path, scenes: Path, se
     _write(balanced, _some(even, total, seed, "balanced"))
 
 
-def _by_class(place: Path) -> dict[str, list[_Entry]]:
+def _by_class(place: Path, how: Pixels) -> dict[str, list[_Entry]]:
     _refuse_without_files(place, "this study")
     found: dict[str, list[_Entry]] = {}
-    for entry in source_of(place).find():
+    for entry in selected(source_of(place), how).find():
         if entry.label is not None and entry.reason is None:
             found.setdefault(entry.label, []).append((place / entry.path, entry.label))
     if len(found) < 2:

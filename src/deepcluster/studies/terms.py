@@ -169,6 +169,7 @@ def changed(
     epochs: int | None,
     minutes: float | None,
     workers: int | None,
+    follow_links: bool,
 ) -> Run:
     """The recipe with what the flags say."""
     network, clustering = recipe.network, recipe.clustering
@@ -184,6 +185,7 @@ def changed(
         minutes=recipe.minutes if minutes is None else minutes,
         network=network,
         clustering=clustering,
+        pixels=replace(recipe.pixels, follow_links=follow_links),
         # One save is enough where the same command goes on.
         speed=replace(recipe.speed, workers=workers, checkpoints=1),
     )

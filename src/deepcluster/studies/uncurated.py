@@ -25,7 +25,8 @@ def rows(terms: Terms) -> list[Row]:
 def prepare(terms: Terms) -> None:
     """Write both lists; the same seed, so the same images, for every seed of training."""
     objects, scenes = terms.data[0].train, terms.data[1].train
-    write_uncurated(terms.uncurated, terms.curated, objects, scenes, seed=0)
+    how = terms.recipe.pixels
+    write_uncurated(terms.uncurated, terms.curated, objects, scenes, seed=0, how=how)
 
 
 def sections(results: Results, terms: Terms) -> list[Section]:
