@@ -41,7 +41,7 @@ def images(textures: Callable[[int], Path]) -> Path:
 
 def test_what_is_there_and_what_training_would_take(images: Path, capsys: Capture) -> None:
     (images / "kind0/empty.png").write_bytes(b"")
-    (images / "photo.heic").write_bytes(b"x")
+    (images / "photo.jxl").write_bytes(b"x")
     (images / "notes.txt").write_bytes(b"x")
     shutil.copy(images / "kind0/0004.png", images / "kind0/again.png")
     Image.linear_gradient("L").resize((200, 100)).save(images / "kind1/grey.png")
@@ -49,7 +49,7 @@ def test_what_is_there_and_what_training_would_take(images: Path, capsys: Captur
     said = capsys.readouterr().out
     for part in (
         "27 files in", ": 26 can be used", "1  empty file, such as kind0/empty.png",
-        "passed over, and not counted among them: 1 .heic (convert it to JPEG), 1 .txt",
+        "passed over, and not counted among them: 1 .jxl (convert it to JPEG), 1 .txt",
         "smallest 72 x 72, median 72 x 72, largest 200 x 100", "modes: 25 RGB, 1 L",
         "labels, for monitoring only: 4 classes of 6 to 7 images",
         "copies: 2 files in 1 group of equal content", "kind0/0004.png = kind0/again.png",

@@ -221,12 +221,12 @@ def test_a_store_is_known_by_its_manifest(tmp_path: Path) -> None:
 
 
 def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
-    for name in ("a.heic", "b.SVG", "c.eps", "d.psd", "e.psd", "f.txt", ".hidden"):
+    for name in ("a.jxl", "b.SVG", "c.eps", "d.psd", "e.psd", "f.txt", ".hidden"):
         (photos / name).write_bytes(b"x")
     os.mkfifo(photos / "pipe.jpg")
     source = source_of(photos)
     assert source.other_files() == {
-        ".heic (convert it to JPEG)": 1,
+        ".jxl (convert it to JPEG)": 1,
         ".svg (export it as PNG)": 1,
         ".eps (export it as PNG)": 1,
         ".psd (convert it to PNG)": 2,
@@ -268,3 +268,26 @@ def test_no_layout_needs_torch(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("deepcluster: ") == 12
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "name"),
+    [
+        ("pillow_heif", "heif", "a.HEIC"),
+        ("pillow_heif", "heif", "a.heif"),
+        ("pydicom", "dicom", "a.dcm"),
+    ],
+)
+def test_without_an_extra_it_is_said_what_to_install(
+    library: str, extra: str, name: str, photos: Path
+) -> None:
+    (photos / name).write_bytes(b"x")
+    code = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "from deepcluster.images.folder import never_read\n"
+        "from deepcluster.images.source import source_of\n"
+        f"print(dict(source_of({str(photos)!r}).other_files()), never_read({name!r}), sep='\\n')"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    kind = f".{name[2:].lower()} (pip install 'deepcluster[{extra}]' reads it)"
+    assert told.stdout.splitlines() == [repr({kind: 1}), f"not read: {kind}"]

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, features
 
-from deepcluster.images import deep_colours, dicom, quick_jpeg
-from deepcluster.images.folder import HEAD, is_dicom, starts_like_an_image
+from deepcluster.images import deep_colours, dicom, heif, quick_jpeg
+from deepcluster.images.folder import HEAD, is_dicom, is_heif, starts_like_an_image
 from deepcluster.images.reading import Reading
 from deepcluster.images.source import Source
 from deepcluster.images.unusable import TooLarge
@@ -211,7 +211,7 @@ def _decoded(
     if Image.MAX_IMAGE_PIXELS is not None and most > Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = most
     try:
-        image = dicom.picture(file, most, frame) if is_dicom(head) else _open(file, most)
+        image = dicom.picture(file, most, frame) if is_dicom(head) else _open(file, head, most)
         if image.width * image.height > most:
             raise TooLarge(image.width * image.height, most)
         return finish(image)
@@ -231,11 +231,13 @@ def _decoded(
     except Exception as error:  # Pillow's decoders raise nearly everything
         if isinstance(error, OSError) and error.errno is not None:
             raise Unusable(unreadable(error)) from error
-        cut = "truncated" in str(error).lower()
+        cut = "truncated" in str(error).lower() or (is_heif(head) and heif.is_cut(error))
         raise Unusable("truncated" if cut else "damaged or unsupported") from error
 
 
-def _open(file: BinaryIO, most: int) -> Image.Image:
+def _open(file: BinaryIO, head: bytes, most: int) -> Image.Image:
+    if is_heif(head):
+        return heif.opened(file)
     try:
         return Image.open(file, formats=_FORMATS)
     except UnidentifiedImageError:

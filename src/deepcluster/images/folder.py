@@ -20,19 +20,24 @@ from deepcluster.runtime.errors import DataError, UsageError
 _DICOM = ("dcm", "dicom")
 READS_DICOM = importlib.util.find_spec("pydicom") is not None
 """Whether the extra [dicom] is installed."""
+_HEIF = ("heic", "heif", "hif")
+READS_HEIF = importlib.util.find_spec("pillow_heif") is not None
+"""Whether the extra [heif] is installed."""
 
 EXTENSIONS = (
     *("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "avif"),
     *("jp2", "j2k", "jpx"),
     *(_DICOM if READS_DICOM else ()),
+    *(_HEIF if READS_HEIF else ()),
 )
 
 # Pictures that are not read: some would run programs, others need libraries that are not here.
 _ADVICE = {
-    **dict.fromkeys(("heic", "heif", "jxl"), "convert it to JPEG"),
+    "jxl": "convert it to JPEG",
     **dict.fromkeys(("psd", "exr", "hdr"), "convert it to PNG"),
     **dict.fromkeys(("svg", "svgz", "eps", "ps", "ai", "pdf"), "export it as PNG"),
     **dict.fromkeys(() if READS_DICOM else _DICOM, "pip install 'deepcluster[dicom]' reads it"),
+    **dict.fromkeys(() if READS_HEIF else _HEIF, "pip install 'deepcluster[heif]' reads it"),
     **dict.fromkeys(("cr2", "cr3", "nef", "arw", "dng", "orf", "raf", "rw2"), "export it as JPEG"),
     "tar": "name the shards: 'FOLDER/*.tar'",
 }
@@ -43,6 +48,7 @@ _MAGIC = re.compile(
     rb"|\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
     re.DOTALL,
 )
+_HEVC = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"}
 LEADS_OUT = "link out of the folder: --follow-links follows it"
 """The reason against what is elsewhere, where nobody has asked for it."""
 
@@ -198,12 +204,24 @@ def decoded(text: str) -> str:
 
 def starts_like_an_image(head: bytes) -> bool:
     """Whether these first bytes (`HEAD` are enough) are those of a format we read."""
-    return _MAGIC.match(head) is not None or (READS_DICOM and is_dicom(head))
+    if _MAGIC.match(head) is not None:
+        return True
+    return (READS_DICOM and is_dicom(head)) or (READS_HEIF and is_heif(head))
 
 
 def is_dicom(head: bytes) -> bool:
     """Whether these first bytes are those of a DICOM file."""
     return head[128:HEAD] == b"DICM"
+
+
+def is_heif(head: bytes) -> bool:
+    """Whether these first bytes are those of pictures in HEVC, by any brand that the file names.
+
+    The first brand alone does not tell: mif1 stands before AVIF as well.
+    """
+    end = min(int.from_bytes(head[:4], "big"), HEAD)
+    brands = {head[at : at + 4] for at in (8, *range(16, end - 3, 4))}
+    return head[4:8] == b"ftyp" and not brands.isdisjoint(_HEVC)
 
 
 def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
