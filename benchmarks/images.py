@@ -22,12 +22,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 import torchvision
+from other_decoders import CORES, PEERS, started
 from PIL import Image
 from torchvision.transforms import v2
 
@@ -42,7 +42,6 @@ from deepcluster.images.stored import StoredImages
 REPEATS = 3
 MANY = 9_000  # so many that packing is by processes
 ROUNDS = 5  # of --computing
-CORES = os.cpu_count() or 1
 
 
 def rate(work: Callable[[], int]) -> float:
@@ -65,45 +64,6 @@ def photographs(folder: Path, count: int) -> None:
         Image.fromarray(pixels).save(folder / f"{number:05d}.jpg", quality=90)
 
 
-def by_pillow(path: str) -> int:
-    image = Image.open(path).convert("RGB")
-    scale = 256 / min(image.size)
-    size = (round(image.width * scale), round(image.height * scale))
-    return np.asarray(image.resize(size, Image.Resampling.BILINEAR)).shape[0]
-
-
-def by_torchvision(path: str) -> int:
-    torch.set_num_threads(1)
-    pixels = torchvision.io.decode_image(path, mode=torchvision.io.ImageReadMode.RGB)
-    return v2.functional.resize(pixels, 256, antialias=True).shape[0]
-
-
-def by_torchcodec(path: str) -> int:
-    import torchcodec
-
-    torch.set_num_threads(1)
-    pixels = torchcodec.decoders.decode_image(path)
-    return v2.functional.resize(pixels, 256, antialias=True).shape[0]
-
-
-def by_opencv(path: str) -> int:
-    import cv2
-
-    cv2.setNumThreads(1)
-    image = cv2.imread(path)
-    scale = 256 / min(image.shape[:2])
-    size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
-    return int(cv2.resize(image, size, interpolation=cv2.INTER_AREA).shape[0])
-
-
-PEERS = {
-    "Pillow": by_pillow,
-    "torchvision": by_torchvision,
-    "torchcodec": by_torchcodec,
-    "OpenCV, INTER_AREA": by_opencv,
-}
-
-
 def copies(folder: Path, many: Path, count: int) -> list[str]:
     """The photographs again and again, until there are so many, in a folder of their own."""
     many.mkdir()
@@ -112,21 +72,6 @@ def copies(folder: Path, many: Path, count: int) -> list[str]:
         file = files[number % len(files)]
         shutil.copy(file, many / f"{number // len(files):03d}-{file.name}")
     return [str(path) for path in sorted(many.iterdir())]
-
-
-def started(paths: list[str]) -> tuple[dict[str, ProcessPoolExecutor], list[str]]:
-    """The processes of each peer that is installed, and lines on those that are not."""
-    pools: dict[str, ProcessPoolExecutor] = {}
-    lines = []
-    for name, decode in PEERS.items():
-        try:
-            decode(paths[0])
-        except Exception as error:
-            lines.append(f"| packing, {name} instead | | not measured: {type(error).__name__} | |")
-            continue
-        pools[name] = ProcessPoolExecutor(CORES)
-        list(pools[name].map(decode, paths[: 8 * CORES]))  # start the workers
-    return pools, lines
 
 
 def packing(folder: Path, scratch: Path) -> list[str]:
