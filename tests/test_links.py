@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from deepcluster import flags
 from deepcluster.cli import main
@@ -17,13 +20,16 @@ from deepcluster.evaluation.retrieval import whitening_source
 from deepcluster.figure_command import BY_NAME as FIGURES
 from deepcluster.figure_command import ReproduceFigure
 from deepcluster.figure_command import _terms as terms_of_figure
-from deepcluster.images.album import Album
 from deepcluster.images.kept import Pixels
 from deepcluster.reproduce_command import BY_NAME as STUDIES
 from deepcluster.reproduce_command import Reproduce
 from deepcluster.reproduce_command import _terms as terms_of_study
+from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.settings import Run, flat
 from deepcluster.studies.image_lists import write_uncurated
+from deepcluster.viewed_run import ViewedRun
 
 Capture = pytest.CaptureFixture[str]
 REASON = "link out of the folder: --follow-links follows it"
@@ -114,6 +120,8 @@ def test_reproduce(data: Path, follow: bool) -> None:
 
 @pytest.mark.parametrize("follow", [False, True])
 def test_other_images_are_looked_at_as_the_run_looked_at_its_own(data: Path, follow: bool) -> None:
-    album = Album.of_images(data / "train", 64, 1, how=Pixels(follow_links=follow))
-    assert ("kind0/0000.png" in album.names) == follow
-    assert len(album) == 23 + follow
+    settings = {"effective": flat(Run(pixels=Pixels(follow_links=follow)))}
+    folder = cast(RunFolder, SimpleNamespace(settings=settings))
+    run = ViewedRun(folder, Display(speaks=False), torch.device("cpu"), data / "train")
+    assert ("kind0/0000.png" in run.album.names) == follow
+    assert len(run.album) == 23 + follow

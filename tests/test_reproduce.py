@@ -11,6 +11,7 @@ from pathlib import Path
 import child
 import pytest
 
+from deepcluster.images.store import Store
 from deepcluster.studies.catalogue import STUDIES
 
 
@@ -85,8 +86,10 @@ def test_what_cannot_be_done_is_one_sentence(place: Path, words: str, said: str,
 def test_a_study_from_a_folder_of_images_and_again(place: Path):
     words = (
         "reproduce sobel --data data --out out --preset small --k 4 --epochs 1 --seeds 0 1 "
-        "--rows Sobel random-sobel --probe-epochs 1 --device cpu --workers 1"
+        "--rows Sobel random-sobel --probe-epochs 1 --device cpu --workers 1 --follow-links"
     ).split()
+    (place / "data/train/kind0/0000.png").rename(place / "away.png")
+    (place / "data/train/kind0/0000.png").symlink_to(place / "away.png")
     code, output = child.run(words, place)
     assert code == 0, output
     assert "paper" in output
@@ -99,6 +102,8 @@ def test_a_study_from_a_folder_of_images_and_again(place: Path):
     assert data["recipe"]["clustering.k"] == 4
     assert data["command"].startswith("deepcluster reproduce sobel --data data")
     assert "±" in (place / "out/table.md").read_text()
+    (store,) = (place / "out/stores").glob("train-*")
+    assert len(Store(store)) == 40  # the link's among them
     assert not list((place / "out/runs").glob("*/checkpoints"))
     code, again = child.run(words, place)
     assert code == 0

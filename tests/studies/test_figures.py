@@ -102,7 +102,10 @@ def test_the_figure_shows_the_images_it_names(place: Path):
 
 
 def test_a_figure_trains_what_it_shows_and_goes_on(place: Path):
-    words = f"reproduce fig5 --data images --out trained {TINY}".split()
+    words = f"reproduce fig5 --data linked --out trained {TINY} --follow-links".split()
+    (place / "linked").mkdir()
+    (place / "linked/train").mkdir()
+    (place / "linked/train/all").symlink_to(place / "images/train")
     code, output = child.run(words, place)
     assert code == 0, output
     data = json.loads((place / "trained/data.json").read_text())

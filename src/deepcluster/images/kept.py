@@ -92,7 +92,7 @@ class Pixels:
     @property
     def reading(self) -> Reading:
         """What of this a decoder is asked."""
-        return Reading(self.max_pixels, self.background, self.accept_truncated)
+        return Reading(*(getattr(self, name) for name in Reading._fields))
 
     @classmethod
     def of(cls, effective: Mapping[str, Any]) -> Pixels:
