@@ -190,6 +190,33 @@ def test_an_image_that_cannot_be_read_is_named_and_not_left_out_in_silence(tmp_p
         DeepCluster(k=2, epochs=1, verbose=False).fit([*pictures, str(tmp_path / "bad.png")])
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 1.5},
+        {"epochs": "3"},
+        {"seed": None},
+        {"seed": "x"},
+        {"k": 2.0},
+        {"k": True},
+        {"input_size": "64"},
+        {"dimensions": 8.0},
+        {"minutes": "1"},
+        {"preset": None},
+    ],
+)
+def test_settings_of_another_kind_are_refused_by_name(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(UsageError, match=rf"{name}.*{value!r}"):
+        DeepCluster(**{**SETTINGS, **settings}).fit(np.zeros((8, 40, 40), np.uint8))
+
+
+def test_numbers_of_numpy_are_settings_too(pixels: np.ndarray):
+    numbers = {"k": np.int64(4), "epochs": np.int32(1), "seed": np.int64(0)}
+    found = DeepCluster(**{**SETTINGS, **numbers}).fit_predict(pixels)
+    assert found.max() == 3
+
+
 @pytest.mark.parametrize("settings", [{"k": "ten"}, {"k": 4, "preset": "small-pic"}])
 def test_a_k_that_makes_no_sense(tmp_path, settings):
     with pytest.raises(UsageError, match="k = "):

@@ -12,6 +12,7 @@ import threading
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -190,7 +191,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         reasons: dict[str, str] = {}
         if self.preset == "auto":
             run, reasons = automatic(images, gpu, timed=self.minutes is not None)
-        elif (name := self.preset.replace("_", "-")) in PRESETS:
+        elif (name := str(self.preset).replace("_", "-")) in PRESETS:
             run = PRESETS[name]()
         else:
             raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
@@ -202,22 +203,25 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
                     'leave k at "auto"'
                 )
         else:
-            if self.k != "auto" and not isinstance(self.k, int | np.integer):
-                raise UsageError(f'k = {self.k!r}: use a whole number, or "auto"')
             if self.k != "auto":
-                run = replace(run, clustering=replace(clustering, k=self.k))
+                k = _whole("k", self.k, ', or "auto"')
+                run = replace(run, clustering=replace(clustering, k=k))
                 reasons.pop("clustering.k", None)
             elif self.preset != "auto":
                 k = suggested_k(images)
                 run = replace(run, clustering=replace(clustering, k=k))
                 reasons["clustering.k"] = f"k = {k:,} groups: {images:,}^0.8 / 8"
-        given: dict[str, Any] = {"arch": self.arch, "input_size": self.input_size}
-        network = replace(run.network, **{n: v for n, v in given.items() if v is not None})
-        run = replace(run, seed=self.seed, minutes=self.minutes, network=network)
+        network = run.network
+        if self.arch is not None:
+            network = replace(network, arch=self.arch)
+        if self.input_size is not None:
+            network = replace(network, input_size=_whole("input_size", self.input_size))
+        minutes = None if self.minutes is None else _number("minutes", self.minutes)
+        run = replace(run, seed=_whole("seed", self.seed), minutes=minutes, network=network)
         if self.epochs is not None:
-            run = replace(run, epochs=self.epochs)
+            run = replace(run, epochs=_whole("epochs", self.epochs))
         if self.dimensions is not None:
-            run = replace(run, whitening=Whitening(self.dimensions))
+            run = replace(run, whitening=Whitening(_whole("dimensions", self.dimensions)))
         return run, list(reasons.values())
 
     def _passing_place(self) -> Path:
@@ -288,3 +292,16 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
             ]
             strips.append(Strip(f"group {group}: {len(members):,} images", shown))
         return strips
+
+
+def _whole(name: str, value: Any, otherwise: str = "") -> int:
+    """A setting as Python's own number, which a search over an array of them does not give."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{name} = {value!r}: use a whole number{otherwise}")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UsageError(f"{name} = {value!r}: use a number")
+    return float(value)

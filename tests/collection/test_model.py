@@ -79,6 +79,8 @@ def test_any_way_to_hand_over_images_is_the_same(model: Model, images: Path, tmp
         list(pixels),
         [Image.fromarray(one) for one in pixels],
         [str(path) for path in some],
+        np.array([str(path) for path in some]),
+        np.array(some, dtype=object),  # as a column of a data frame has them
         tmp_path / "list.txt",
         str(tmp_path / "list.txt"),
         torch.utils.data.TensorDataset(channels_first, torch.arange(6)),
@@ -132,6 +134,9 @@ def test_what_cannot_be_embedded_is_said_in_one_sentence(
         model.embed(np.zeros((2, 8, 8)))
     with pytest.raises(UsageError, match=r"\(8, 8\): give N x H x W"):
         model.embed(np.zeros((8, 8), dtype=np.uint8))
+    with pytest.raises(UsageError, match=r"\(8, 9, 3\) looks like one picture .*array\[None\]"):
+        model.embed(np.zeros((8, 9, 3), dtype=np.uint8))
+    assert model.embed(np.zeros((8, 9, 3), dtype=np.uint8)[None]).shape[0] == 1
     with pytest.raises(UsageError, match="from a int"):
         model.embed(3)
 

@@ -102,11 +102,16 @@ def opened(given: Any) -> Source | Store:
         return _named(Path(given))
     if isinstance(given, Image.Image):
         return Pictures([given])
-    if isinstance(given, Sequence) and given and all(isinstance(x, str | Path) for x in given):
+    shape = tuple(given.shape) if hasattr(given, "shape") else ()
+    in_line = len(shape) == 1 or isinstance(given, Sequence)  # a column of a data frame too
+    if in_line and len(given) and all(isinstance(x, str | Path) for x in given):
         return Paths(tuple(str(path) for path in given))
-    if hasattr(given, "shape") and len(given.shape) not in (3, 4):
+    if shape and len(shape) not in (3, 4):
+        raise UsageError(f"an array of shape {shape}: give N x H x W or N x H x W x C, of uint8")
+    if len(shape) == 3 and shape[2] <= 4:  # nobody has images so narrow
         raise UsageError(
-            f"an array of shape {tuple(given.shape)}: give N x H x W or N x H x W x C, of uint8"
+            f"an array of shape {shape} looks like one picture in colours; give an array "
+            "N x H x W x C: array[None] holds this one"
         )
     if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         return Pictures(given)
