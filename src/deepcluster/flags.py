@@ -17,6 +17,17 @@ from deepcluster.runtime.errors import UsageError
 
 Command = TypeVar("Command")
 
+_INVALID_CHOICE = re.compile(
+    r"invalid choice '(?P<given>[^']*)' for argument '(?P<flag>[^']*)'\. "
+    r"Expected one of \((?P<there>[^)]*)\)"
+)
+_IN_PLAIN_WORDS = (  # what Python says of a word that is no number
+    (r"invalid literal for int\(\) with base 10: (.*)", r"\1 is no whole number"),
+    (r"could not convert string to float: (.*)", r"\1 is no number"),
+    (r"no type matching \{None\}\|INT could.*", "give a whole number"),
+    (r"no type matching \{None\}\|FLOAT could.*", "give a number"),
+)
+
 
 def shown_as(metavar: str) -> object:
     """How a flag without a default is shown in the help: by what it takes, and no 'None'."""
@@ -74,9 +85,16 @@ def _one_sentence(complaint: str, verb: str) -> str:
     """What tyro has against a value, without the box around it."""
     lines = [line.strip("│╭╮╰╯─ -").strip() for line in complaint.splitlines()]
     lines = [line for line in lines if line]
+    # A long complaint is broken into lines.
+    if choice := _INVALID_CHOICE.search(" ".join(lines)):
+        there = ", ".join(re.findall(r"'([^']*)'", choice["there"]))
+        return f"{choice['flag']} {choice['given']}: there are {there}"
     for line in lines:
         if line.startswith("Error parsing"):
-            return line.removeprefix("Error parsing ") + f"; see deepcluster {verb} --help"
+            reason = line.removeprefix("Error parsing ")
+            for pattern, plain in _IN_PLAIN_WORDS:
+                reason = re.sub(pattern, plain, reason)
+            return f"{reason}; see deepcluster {verb} --help"
         if line.startswith("Unrecognized options: "):
             extra = line.removeprefix("Unrecognized options: ")
             if verb not in ("train", "check", "pack", "embed", "predict"):

@@ -1,0 +1,44 @@
+"""What is wrong with a command line, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from deepcluster import flags
+from deepcluster.runtime.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Settings of every kind that a verb has."""
+
+    count: int = 1
+    share: float = 0.5
+    minutes: float | None = None
+    workers: flags.Count = None
+    to: Literal["safetensors", "onnx", "torchvision", "huggingface"] = "onnx"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--count", "many"], "--count: 'many' is no whole number; see deepcluster verb --help"),
+        (["--count", "1.5"], "--count: '1.5' is no whole number; see deepcluster verb --help"),
+        (["--share", "half"], "--share: 'half' is no number; see deepcluster verb --help"),
+        (["--minutes", "soon"], "--minutes: give a number; see deepcluster verb --help"),
+        (["--workers", "2.5"], "--workers: give a whole number; see deepcluster verb --help"),
+        (["--to", "tflite"], "--to tflite: there are safetensors, onnx, torchvision, huggingface"),
+    ],
+)
+def test_a_value_that_does_not_fit(words: list[str], said: str):
+    with pytest.raises(UsageError) as refusal:
+        flags.parsed(Asked, words, "verb")
+    assert str(refusal.value) == said
+
+
+def test_values_that_fit():
+    words = ["--count", "3", "--minutes", "0.5", "--workers", "2", "--to", "safetensors"]
+    assert flags.parsed(Asked, words, "verb") == Asked(3, 0.5, 0.5, 2, "safetensors")
