@@ -125,11 +125,12 @@ def similar_verb(words: list[str]) -> int:
         ]
         for rank, _, path, cluster, distance in lines[:_LINES]:
             display.say(f"{rank:>4}  {distance:.3f}  group {cluster:<5} {path}")
+        _say_how_many_more(lines, display)
         _write_table(asked.csv, ["rank", "id", "path", "cluster", "distance"], lines, display)
         if asked.sheet is not None:
             images = Album.of_run(folder)
             shown = [
-                Shown(images.original(number), f"{distance:.2f} {path}")
+                Shown(images.original(number), path, f"{distance:.2f}")
                 for _, number, path, _, distance in lines[:MOST]
             ]
             _write_sheet(asked.sheet, [Strip(f"most like {asked.image}", shown)], display)
@@ -181,8 +182,7 @@ def duplicates_verb(words: list[str]) -> int:
             mark = f"{kind:<6}" if group != last else " " * 6
             last = group
             display.say(f"  {mark} {likeness:.3f}  {path}")
-        if len(lines) > _LINES:
-            display.say(f"  and {len(lines) - _LINES:,} more; --csv FILE writes them all")
+        _say_how_many_more(lines, display)
         _write_table(asked.csv, ["group", "kind", "id", "path", "likeness"], lines, display)
         if asked.sheet is not None:
             strips, drawn = [], 0
@@ -191,7 +191,7 @@ def duplicates_verb(words: list[str]) -> int:
                 if drawn > MOST:
                     break
                 shown = [
-                    Shown(images.original(number), f"{likeness:.2f} {images.names[number]}")
+                    Shown(images.original(number), images.names[number], f"{likeness:.2f}")
                     for number, likeness in zip(copies.numbers, copies.likeness, strict=True)
                 ]
                 strips.append(Strip("equal files" if copies.exact else "near duplicates", shown))
@@ -225,12 +225,13 @@ def outliers_verb(words: list[str]) -> int:
             display.say(
                 f"{rank:>4}  {distance:.3f}  farther than {share:.1%}  group {cluster:<5} {path}"
             )
+        _say_how_many_more(lines, display)
         names = ["rank", "id", "path", "cluster", "distance", "farther_than"]
         _write_table(asked.csv, names, lines, display)
         if asked.sheet is not None:
             images = Album.of_run(folder)
             shown = [
-                Shown(images.original(number), f"{distance:.2f} {path}")
+                Shown(images.original(number), path, f"{distance:.2f}")
                 for _, number, path, _, distance, _ in lines[:MOST]
             ]
             _write_sheet(asked.sheet, [Strip("far from every group", shown)], display)
@@ -254,6 +255,11 @@ def _parsed(kind: type[Any], words: list[str], verb: str) -> Any:
         if place.exists():
             raise UsageError(f"--{flag} {place} exists; name another file, or delete it first")
     return asked
+
+
+def _say_how_many_more(lines: Sequence[object], display: Display) -> None:
+    if len(lines) > _LINES:
+        display.say(f"  and {len(lines) - _LINES:,} more; --csv FILE writes them all")
 
 
 def _write_table(

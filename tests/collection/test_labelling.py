@@ -125,6 +125,7 @@ def test_from_a_csv_to_a_csv(run: Path, images: Path, tmp_path: Path):
         *("id", "path", "given"),
         *("neighbours", "neighbours_confidence", "probe", "probe_confidence"),
     ]
+    assert all(len(row["probe_confidence"]) <= len("0.1234") for row in found)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import child
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageDraw, ImageEnhance
 from skimage import data
 
 from deepcluster.cli import main
+from deepcluster.collection.contact_sheet import Shown, Strip, drawn
 from deepcluster.collection.likeness import outliers, signature, similar
 from deepcluster.images.album import Album
 from deepcluster.runtime.errors import DataError
@@ -185,6 +186,33 @@ def test_images_are_left_as_they_were(photo_run: Path, photos: Path, tmp_path: P
     before = state()
     assert main(["duplicates", str(photo_run), "--sheet", str(tmp_path / "d.png")]) == 0
     assert state() == before
+
+
+@pytest.mark.parametrize("words", [["similar", "RUN", "one.png"], ["outliers", "RUN"]])
+def test_a_list_that_is_cut_short_says_so(
+    words: list[str], run: Path, tmp_path: Path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (50, 50), "red").save("one.png")
+    asked = [str(run) if word == "RUN" else word for word in words]
+    assert main([*asked, "--count", "45"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "  and 5 more; --csv FILE writes them all"
+    assert main([*asked, "--count", "40"]) == 0
+    assert " more;" not in capsys.readouterr().out
+
+
+def test_a_figure_is_not_cut_off_with_a_long_name(monkeypatch):
+    written = []
+
+    def write(pen, place, words, *rest):
+        written.append(words)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", write)
+    shown = [Shown(Image.new("RGB", (9, 9)), 9 * "folder/" + "name.jpg", "0.97")]
+    drawn([Strip("near duplicates", shown)])
+    assert written[0] == "near duplicates"
+    assert written[1].startswith("0.97 ...")
+    assert written[1].endswith("name.jpg")
 
 
 @pytest.mark.parametrize(

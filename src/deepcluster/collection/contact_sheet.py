@@ -24,6 +24,8 @@ class Shown(NamedTuple):
 
     picture: Image.Image
     caption: str
+    figure: str = ""
+    """Before the caption; it stays whole where the caption is too long."""
 
 
 class Strip(NamedTuple):
@@ -53,13 +55,16 @@ def drawn(strips: Sequence[Strip]) -> Image.Image:
         pen.text(
             (_GAP, top), _fitting(pen, strip.title, sheet.width, title_font), "black", title_font
         )
-        for at, (picture, caption) in enumerate(strip.shown):
+        for at, (picture, caption, figure) in enumerate(strip.shown):
             left = _GAP + at % _ACROSS * (_SIDE + _GAP)
             above = top + _TITLE + at // _ACROSS * cell
             small = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE))
             sheet.paste(small, (left, above + (_SIDE - small.height) // 2))
-            words = _fitting(pen, caption, _SIDE, font)
-            pen.text((left, above + _SIDE), words, "black", font)
+            lead = f"{figure} " if figure else ""
+            room = _SIDE - pen.textlength(lead, font)
+            pen.text(
+                (left, above + _SIDE), lead + _fitting(pen, caption, room, font), "black", font
+            )
         top += height
     return sheet
 
@@ -67,7 +72,7 @@ def drawn(strips: Sequence[Strip]) -> Image.Image:
 def _fitting(
     pen: ImageDraw.ImageDraw,
     text: str,
-    width: int,
+    width: float,
     font: ImageFont.ImageFont | ImageFont.FreeTypeFont,
 ) -> str:
     """The end of the text, which tells files apart, where not all of it fits."""
