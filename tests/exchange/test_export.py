@@ -261,6 +261,19 @@ def test_every_run_has_a_model_card(trained: Trained):
     ):
         assert said in card
     assert settings["images"] not in card
+    assert f"| `epochs` | {closing['epochs']} |" in card
+
+
+def test_a_card_tells_how_many_epochs_a_given_time_allowed(trained: Trained, tmp_path: Path):
+    run = Path(shutil.copytree(trained(), tmp_path / "copy"))
+    settings, closing = (
+        json.loads((run / name).read_text()) for name in ("settings.json", "closing.json")
+    )
+    settings["effective"] |= {"epochs": 500, "minutes": 0.5}
+    (run / "settings.json").write_text(json.dumps(settings))
+    card = model_card(RunFolder(run), closing)
+    made = f"{closing['epochs']} made in the 0.5 minutes given"
+    assert f"| `epochs` | 500 at the most; {made} |" in card
 
 
 def test_labels_and_earlier_weights_are_owned_up_to_and_where_they_lay_is_not_told(

@@ -52,7 +52,11 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
             "",
             "| setting | value |",
             "|---|---|",
-            *(f"| `{key}` | {effective[key]} |" for key in shown if key in effective),
+            *(
+                f"| `{key}` | {effective[key]}{_cut_short(key, effective, closing)} |"
+                for key in shown
+                if key in effective
+            ),
             "",
             "All of them are in `settings.json`.",
             "",
@@ -77,6 +81,15 @@ def model_card(folder: RunFolder, closing: dict[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _cut_short(key: str, effective: dict[str, Any], closing: dict[str, Any]) -> str:
+    """Of a run to which a time was given: how many of its epochs came about."""
+    if key != "epochs" or closing["epochs"] == effective["epochs"]:
+        return ""
+    minutes = effective.get("minutes")
+    given = "" if minutes is None else f" in the {minutes:g} minutes given"
+    return f" at the most; {closing['epochs']} made{given}"
 
 
 def _origin(settings: dict[str, Any]) -> str:
