@@ -190,6 +190,17 @@ def test_an_image_that_cannot_be_read_is_named_and_not_left_out_in_silence(tmp_p
         DeepCluster(k=2, epochs=1, verbose=False).fit([*pictures, str(tmp_path / "bad.png")])
 
 
+def test_how_many_files_may_be_no_images_is_a_setting(files: list[Path], tmp_path: Path):
+    for path in files[:6]:
+        shutil.copy(path, tmp_path)
+    (tmp_path / "half.png").write_bytes(files[0].read_bytes()[:60])
+    with pytest.raises(DataError, match="from Python max_unusable=1"):
+        DeepCluster(**SETTINGS).fit(tmp_path)
+    with pytest.raises(UsageError, match="max_unusable = 2: use a share from 0 to 1"):
+        DeepCluster(**SETTINGS, max_unusable=2).fit(tmp_path)
+    assert len(DeepCluster(**SETTINGS, max_unusable=0.5).fit(tmp_path).labels_) == 6
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -84,6 +84,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         arch: alexnet, vgg16 or a torchvision network; the preset's if not given.
         input_size: Side of the square that the network sees; the preset's if not given.
         dimensions: Of the whitened features; the preset's if not given.
+        max_unusable: Share of the files that may be no images; with more, `fit` refuses them all.
         device: cpu, cuda, or auto.
         out: Run folder; the same settings and images again continue it.
         verbose: Whether to tell what goes on.
@@ -108,6 +109,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         arch: str | None = None,
         input_size: int | None = None,
         dimensions: int | None = None,
+        max_unusable: float = 0.05,
         device: str = "auto",
         out: str | Path | None = None,
         verbose: bool = True,
@@ -120,6 +122,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         self.arch = arch
         self.input_size = input_size
         self.dimensions = dimensions
+        self.max_unusable = max_unusable
         self.device = device
         self.out = out
         self.verbose = verbose
@@ -134,7 +137,10 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
             Display(speaks=self.verbose and world.leads).shown() as display,
         ):
             place = X if isinstance(X, str | Path) else self._packed(X, out)
-            asked = Asked(Path(place), self._settle, out=out)
+            share = _number("max_unusable", self.max_unusable)
+            if not 0 <= share <= 1:
+                raise UsageError(f"max_unusable = {share:g}: use a share from 0 to 1")
+            asked = Asked(Path(place), self._settle, out=out, max_unusable=share)
             folder, _ = train(asked, world, display)
         return self._fitted(folder)
 

@@ -199,8 +199,8 @@ class Intake:
         if unusable > max_unusable * total:
             raise DataError(
                 f"{unusable:,} of {total:,} files in {place} cannot be used, more than "
-                f"{max_unusable:.0%}; remove or repair them, or pass --max-unusable 1 to go on "
-                "without them"
+                f"{max_unusable:.0%}; remove or repair them, or go on without them by "
+                "--max-unusable 1 (from Python max_unusable=1)"
             )
         if len(index) < 2:
             raise DataError(f"{place} has {len(index)} usable images; give at least 2")
