@@ -17,12 +17,12 @@ import os
 import platform
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from other_clusterings import ON_CPU, by_flash_kmeans, chunked
 from torch import Tensor
 
 from deepcluster.clusters import KMeans, PowerIteration, nearest_others
@@ -93,20 +93,6 @@ class Report:
             self._out.write_text("\n".join([*self._lines, ""]))
 
 
-def chunked(rows: Tensor, centroids: Tensor, chunk: int) -> Tensor:
-    """One iteration of plain torch: the new centroids."""
-    k = len(centroids)
-    half_norms = centroids.square().sum(dim=1) / 2
-    sums = torch.zeros_like(centroids)
-    counts = torch.zeros(k, device=rows.device)
-    for first in range(0, len(rows), chunk):
-        part = rows[first : first + chunk]
-        labels = torch.addmm(half_norms, part, centroids.T, alpha=-1).argmin(dim=1)
-        sums.index_add_(0, labels, part)
-        counts += torch.bincount(labels, minlength=k)
-    return torch.where(counts[:, None] > 0, sums / counts[:, None].clamp_min(1), centroids)
-
-
 def mean_squared_distance(rows: Tensor, centroids: Tensor) -> float:
     total = 0.0
     for part in rows.split(max(1, (1 << 28) // len(centroids))):
@@ -156,7 +142,7 @@ def _measures(rows: Tensor, start: Tensor) -> list[tuple[str, Callable[[], str]]
 
     def with_flash() -> str:
         try:
-            flash.append(_flash(rows, start))
+            flash.append(by_flash_kmeans(rows, start))
         except ImportError:
             return "not installed"
         return _milliseconds(lambda: flash[0](1))
@@ -226,64 +212,17 @@ def _failure(error: Exception) -> str:
     return f"failed: {type(error).__name__}: {first[:120]}".replace("|", "/")
 
 
-def _flash(rows: Tensor, start: Tensor) -> Callable[[int], Tensor]:
-    from flash_kmeans import batch_kmeans_Euclid
-
-    rounded, first = rows.bfloat16()[None], start.bfloat16()[None]
-
-    def run(iterations: int) -> Tensor:
-        found: Tensor = batch_kmeans_Euclid(
-            rounded, len(start), max_iters=iterations, tol=-1.0, init_centroids=first
-        )[1]
-        return found[0]
-
-    return run
-
-
 # What runs on the CPU: each gives the centroids after 20 iterations from the same start.
 def ours(rows: Tensor, start: Tensor) -> Tensor:
     return KMeans(k=len(start), iterations=20)(rows, centroids=start).centroids
-
-
-def scikit_learn(rows: Tensor, start: Tensor) -> Tensor:
-    from sklearn.cluster import KMeans as Reference
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = Reference(len(start), init=start.numpy(), n_init=1, max_iter=20, tol=0).fit(
-            rows.numpy()
-        )
-    return torch.from_numpy(fitted.cluster_centers_).float()
-
-
-def plain_torch(rows: Tensor, start: Tensor) -> Tensor:
-    for _ in range(20):
-        start = chunked(rows, start, 8192)
-    return start
-
-
-def faiss_cpu(rows: Tensor, start: Tensor) -> Tensor:
-    import faiss
-
-    k, width = start.shape
-    method = faiss.Clustering(width, k)
-    method.niter, method.max_points_per_centroid = 20, len(rows)
-    faiss.copy_array_to_vector(start.numpy().ravel(), method.centroids)
-    method.train(rows.numpy(), faiss.IndexFlatL2(width))
-    return torch.from_numpy(faiss.vector_to_array(method.centroids).reshape(k, width))
 
 
 def our_graph(rows: Tensor, _: Tensor) -> Tensor:
     return nearest_others(rows, 5).index
 
 
-def faiss_graph(rows: Tensor, _: Tensor) -> Tensor:
-    import faiss
-
-    index = faiss.IndexFlatL2(rows.shape[1])
-    index.add(rows.numpy())
-    return torch.from_numpy(index.search(rows.numpy(), 6)[1][:, 1:])
+WORK = {work.__name__: work for work in (ours, our_graph, *ON_CPU)}
+"""By name, for a process of its own."""
 
 
 def _peak() -> float:
@@ -297,7 +236,7 @@ def _alone(send: Any, work: str, size: tuple[int, int, int], repeats: int) -> No
     count, width, k = size
     rows = unit_rows(count, width, "cpu")
     start = starting_rows(rows, k)
-    do: Callable[[Tensor, Tensor], Tensor] = globals()[work]
+    do: Callable[[Tensor, Tensor], Tensor] = WORK[work]
     try:
         do(rows[:64], start[:2])  # imports, and threads that wait to be used
     except ImportError:

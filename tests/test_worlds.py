@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import by_hand
 import child
 import numpy as np
 import pytest
@@ -118,13 +119,7 @@ def test_two_processes_tell_the_distances_between_images_of_power_iteration(
     assert code == 0, output
     saved = child.table(tmp_path / "run/clusters.parquet")
     rows = np.load(tmp_path / "run/features.npy").astype(np.float64)
-    labels = np.array(saved["cluster"])
-    apart = np.linalg.norm(rows[:, None] - rows, axis=2)
-    np.fill_diagonal(apart, np.inf)
-    same = labels[:, None] == labels
-    own = np.where(same, apart, np.inf).min(axis=1)
-    own[np.isinf(own)] = 0  # alone
-    other = np.where(same, np.inf, apart).min(axis=1)
+    own, other = by_hand.distances_to_own_and_other(rows, np.array(saved["cluster"]))
     np.testing.assert_allclose(saved["distance"], own, atol=1e-5)
     np.testing.assert_allclose(saved["margin"], other - own, atol=1e-5)
     words = ["predict", "run", str(images), "--out", "p.parquet", "--device", "cpu"]

@@ -129,6 +129,9 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Learn features and groups; `y` is there for scikit-learn's sake and not looked at."""
+        share = _number("max_unusable", self.max_unusable)
+        if not 0 <= share <= 1:
+            raise UsageError(f"max_unusable = {share:g}: use a share from 0 to 1")
         out = self._passing_place() if self.out is None else Path(self.out)
         main = threading.current_thread() is threading.main_thread()
         with (
@@ -137,9 +140,6 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
             Display(speaks=self.verbose and world.leads).shown() as display,
         ):
             place = X if isinstance(X, str | Path) else self._packed(X, out)
-            share = _number("max_unusable", self.max_unusable)
-            if not 0 <= share <= 1:
-                raise UsageError(f"max_unusable = {share:g}: use a share from 0 to 1")
             asked = Asked(Path(place), self._settle, out=out, max_unusable=share)
             folder, _ = train(asked, world, display)
         return self._fitted(folder)
