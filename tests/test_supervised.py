@@ -97,6 +97,17 @@ def test_it_is_a_run_like_any_other(whole: Path):
     assert all(set(line["seconds"]) == {"learn"} for line in lines)  # nothing is looked at
 
 
+def test_its_probes_say_that_it_knows_the_images(
+    whole: Path, images: Path, textures: Callable[[int], Path]
+):
+    test = str(textures(8 * STEPS))
+    words = [str(whole / "run"), "linear", "--train", str(images), "--test", test]
+    quick = ["--epochs", "1", "--batch", "16", "--layers", "conv1", "--stores", str(whole / "st")]
+    code, output = child.run(["evaluate", *words, *quick], whole)
+    assert code == 0, output
+    assert "this network has learnt classes" in " ".join(output.split())
+
+
 def test_the_labels_are_those_of_the_folders(whole: Path):
     paths = child.table(whole / "run/clusters.parquet")["path"]
     expected = [int(path.split("/")[0].removeprefix("kind")) for path in paths]

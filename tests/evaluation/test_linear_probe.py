@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.labelled_images import LabelledImages, split
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.networks import Network, build_network
@@ -66,6 +67,26 @@ def test_the_same_seed_gives_the_same_figures(alexnet, splits_of_colours):
     quick = replace(QUICK, epochs=1, layers=("conv3",))
     first, second = (quick(alexnet, train, test, Bench()).layers for _ in range(2))
     assert first == second
+
+
+def test_what_was_chosen_elsewhere_is_tested(alexnet, splits_of_colours):
+    train, test = splits_of_colours
+    probe = replace(QUICK, epochs=2, steps=(1e-9, 10.0), layers=("conv1", "conv2"))
+    own = probe(alexnet, train, test, Bench())
+    other = {
+        name: Candidate(1e-9 if choice.step == 10.0 else 10.0, choice.decay)
+        for name, choice in own.choices().items()
+    }
+    given = probe(alexnet, train, test, Bench(), choices=other)
+    assert given.choices() == other
+    for mine, theirs in zip(given.layers, own.layers, strict=True):
+        assert mine.candidates == theirs.candidates
+        held = {one["step"]: one["held_out_top1"] for one in mine.candidates}
+        assert (mine.held_out_top1, theirs.held_out_top1) == (held[mine.step], held[theirs.step])
+        assert mine.held_out_top1 <= theirs.held_out_top1
+        alone = replace(probe, steps=(mine.step,), layers=(mine.layer,))
+        (single,) = alone(alexnet, train, test, Bench()).layers
+        assert (single.top1, single.top5) == (mine.top1, mine.top5)
 
 
 def test_test_labels_change_no_choice(alexnet, splits_of_colours):

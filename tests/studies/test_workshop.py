@@ -128,6 +128,18 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     assert best["settings"] in results.note("supervised")
     held_out = json.loads((workshop.out / "parts" / "supervised-trial-1-held-out.json").read_text())
     assert "test" not in json.dumps(held_out["held_out"])
+    # The network has learnt the labels of the images held out; the trial, which chooses, has not.
+    number = 1 + trials.index(best)
+    trial = json.loads(
+        (workshop.out / "parts" / f"supervised-trial-{number}-held-out.json").read_text()
+    )
+    for name in ("supervised", "supervised-rgb"):
+        part = json.loads((workshop.out / "parts" / f"{name}-seed0-linear-first.json").read_text())
+        assert part["settings"]["probe.choices"] == trial["choices"]
+        layers = part["result"]["layers"]
+        tested = {layer["layer"]: [layer["step"], layer["decay"]] for layer in layers}
+        assert tested == trial["choices"]
+        assert "classes it had learnt" not in results.note(name)
     with (workshop.out / "trials" / "first-kept.csv").open() as file:
         listed = {row["path"] for row in csv.DictReader(file)}
     trial = json.loads(
@@ -144,6 +156,13 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     assert (second.out / "trials" / "supervised.json").read_text() == json.dumps(
         trials, indent=2
     ) + "\n"
+
+
+def test_what_is_chosen_by_images_it_knows_is_noted(workshop: Workshop):
+    terms = replace(workshop.terms, grid=Grid((0.05,), (1e-4,), (1,)))
+    workshop = replace(workshop, terms=terms)
+    results = workshop.carry_out([Row.tuned("supervised", terms.supervised())])
+    assert "chosen by images whose classes it had learnt" in results.note("supervised")
 
 
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):

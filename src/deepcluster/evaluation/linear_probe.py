@@ -12,7 +12,7 @@ from deepcluster.evaluation.candidates import LinearReadout
 from deepcluster.evaluation.frozen_features import FrozenFeatures
 from deepcluster.evaluation.labelled_images import LabelledImages
 from deepcluster.evaluation.pooling import pooled
-from deepcluster.evaluation.probe import Probe, ProbeResult, probed
+from deepcluster.evaluation.probe import Choices, Probe, ProbeResult, probed
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import UsageError
 
@@ -25,7 +25,12 @@ class LinearProbe(Probe):
     """Which layers; every convolution (AlexNet: conv1 to conv5) if not given."""
 
     def __call__(
-        self, network: Network, train: LabelledImages, test: LabelledImages, bench: Bench
+        self,
+        network: Network,
+        train: LabelledImages,
+        test: LabelledImages,
+        bench: Bench,
+        choices: Choices | None = None,
     ) -> ProbeResult:
         """What a linear classifier on each layer reaches; the network stays as it is."""
         names = chosen_layers(network, self.layers)
@@ -47,7 +52,7 @@ class LinearProbe(Probe):
             )
 
         features = FrozenFeatures(network, read, bench, self.scaling)
-        return probed(self, features, new_readout, train, test)
+        return probed(self, features, new_readout, train, test, choices)
 
 
 def chosen_layers(network: Network, asked: tuple[str, ...]) -> list[str]:

@@ -8,7 +8,7 @@ only looked at.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +44,9 @@ _MEASURED = 4096  # training images that origin and unit of the features are fou
 
 NewReadout = Callable[[int, int], Readout]
 """A readout for a number of candidates and the width of the features."""
+
+Choices = Mapping[str, Candidate]
+"""What was chosen for each layer elsewhere: by images that this network, too, is a stranger to."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class LayerResult:
     step: float
     decay: float
     held_out_top1: float
-    """Of the chosen candidate, by which it was chosen."""
+    """Of the chosen candidate, by which it was chosen, unless it was chosen elsewhere."""
     is_at_edge: bool
     """Whether the chosen step is the smallest or largest: a wider grid might do better."""
     best_on_test_top1: float
@@ -139,6 +142,10 @@ class ProbeResult:
         """Top-1 on the centre crop, by layer."""
         return {layer.layer: layer.top1 for layer in self.layers}
 
+    def choices(self) -> dict[str, Candidate]:
+        """Step and decay, by layer."""
+        return {layer.layer: Candidate(layer.step, layer.decay) for layer in self.layers}
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -154,12 +161,17 @@ def probed(
     new_readout: NewReadout,
     train: LabelledImages,
     test: LabelledImages,
+    choices: Choices | None = None,
 ) -> ProbeResult:
-    """Learn, choose, test: what each layer's classifier reaches."""
+    """Learn, choose, test: what each layer's classifier reaches.
+
+    A network that has learnt the labels of the images held out cannot be chosen for by them:
+    `choices` takes the place of that.
+    """
     settings.validate()
     refuse_different_classes(train, test)
     with frozen(features.network):
-        return _probed(settings, features, new_readout, train, test)
+        return _probed(settings, features, new_readout, train, test, choices)
 
 
 def _probed(
@@ -168,6 +180,7 @@ def _probed(
     new_readout: NewReadout,
     train: LabelledImages,
     test: LabelledImages,
+    choices: Choices | None,
 ) -> ProbeResult:
     kept, held = split(train, settings.held_out, settings.seed)
     candidates = grid(settings.steps, settings.decays)
@@ -180,6 +193,8 @@ def _probed(
     seen = engine.learn(readout, [candidates] * len(names), kept)
     by_held = engine.accuracy(readout, train, held)
     chosen = [best(top1) for top1 in by_held.top1]
+    if choices is not None:
+        chosen = [candidates.index(choices[name]) for name in names]
     trained_on = kept
     places = chosen  # of the chosen candidates in the readout
     if settings.retrain:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
+from deepcluster.evaluation.probe import Choices
 from deepcluster.settings import Run, flat
 from deepcluster.studies.paper import Figures
 from deepcluster.studies.terms import Terms
@@ -36,6 +37,8 @@ class Row:
     """In the place of `run`, the best of these on the held-out images."""
     tuned_like: str | None = None
     """The row, with candidates in the same order, whose choice is taken where it was run."""
+    choices: Choices | None = None
+    """Step and decay of its probes, where it has learnt the labels they would be chosen by."""
     continues: str | None = None
     """Rows with the same name here are one run, longer from row to row."""
     adopted: Mapping[int, Path] = field(default_factory=dict)

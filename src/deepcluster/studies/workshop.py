@@ -14,6 +14,7 @@ from typing import Any
 
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.labelled_images import (
     LabelledImages,
@@ -22,6 +23,7 @@ from deepcluster.evaluation.labelled_images import (
     refuse_different_classes,
     split,
 )
+from deepcluster.evaluation.probe import Choices
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Stages
@@ -40,6 +42,7 @@ from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
 
+_KNOWN = "step and decay of its probes were chosen by images whose classes it had learnt"
 _NOT_LENT = shutil.ignore_patterns("checkpoints", "lock")  # of a run that another study copies
 
 
@@ -72,7 +75,7 @@ class Workshop:
         settled: list[Row] = []
         measured: list[Measured] = []
         for row in rows:
-            settled.append(self._settled(row, settled))
+            settled.append(self._with_known(self._settled(row, settled)))
             first: Measured | None = None
             for seed in seeds_of[row.name]:
                 title = f"[{len(measured) + 1}/{total}] {row.name}, seed {seed}"
@@ -188,6 +191,8 @@ class Workshop:
     def _judged(self, row: Row, run: Run, data: Data) -> dict[str, Any]:
         """What the probe says of the row's network on some labelled images."""
         probe = self.terms.mlp if self.judge == "mlp" else self.terms.probe
+        own = data == self.terms.data[0] and self.judge == "linear"
+        given = {"choices": row.choices} if own and row.choices is not None else {}
 
         def by_the_probe() -> dict[str, Any]:
             subject = self._subject(row, run)
@@ -195,7 +200,7 @@ class Workshop:
                 self._opened(place, subject.shape.input_size, subject.colour)
                 for place in (data.train, data.test)
             )
-            result = probe(subject.network, images, test, self.bench)
+            result = probe(subject.network, images, test, self.bench, **given)
             self.bench.display.say(
                 f"  on {data.name}: "
                 + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
@@ -208,7 +213,7 @@ class Workshop:
             **self._network(row, run),
             "train": str(data.train),
             "test": str(data.test),
-            **{f"probe.{name}": value for name, value in asdict(probe).items()},
+            **{f"probe.{name}": value for name, value in {**asdict(probe), **given}.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
         return self._parts.once(name, wanted, by_the_probe)
@@ -254,28 +259,37 @@ class Workshop:
                     if other.adopted
                     else row.candidates[other.candidates.index(other.run)]
                 )
-                return _noted(replace(row, run=same), f"{_choice(same)}, as {other.name}")
+                row = replace(row, run=same, choices=other.choices)
+                return _noted(row, f"{_choice(same)}, as {other.name}")
         first = self.terms.data[0]
         trials = []
         for number, run in enumerate(row.candidates, 1):
             what = _choice(run)
             self.bench.display.say(f"  trial {number} of {len(row.candidates)}: {what}")
             trial = Row(f"{row.name} trial {number}", replace(run, seed=self.terms.seeds[0]))
-            trials.append((self._held_out(trial, first), run, what))
+            score, choices = self._held_out(trial, first)
+            trials.append((score, choices, run, what))
         best = max(range(len(trials)), key=lambda number: trials[number][0])
-        score, run, what = trials[best]
+        score, choices, run, what = trials[best]
         note = f"best of {len(trials)} on held-out images ({100 * score:.1f}): {what}"
         self.bench.display.say(f"  {note}")
         if self.bench.world.leads:
-            log = [{"settings": what, "held_out_top1": score} for score, _, what in trials]
+            log = [{"settings": what, "held_out_top1": score} for score, *_, what in trials]
             text = json.dumps(log, indent=2) + "\n"
             RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
-        return _noted(replace(row, run=run), note)
+        return _noted(replace(row, run=run, choices=choices), note)
 
-    def _held_out(self, trial: Row, data: Data) -> float:
-        """Mean over the layers of the probe's accuracy on the part held out, which it keeps apart.
+    def _with_known(self, row: Row) -> Row:
+        """The row, noted where its probes are chosen by images whose labels it has learnt."""
+        by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
+        known = by_probe and (row.choices is None or self.judge != "linear")
+        return _noted(row, _KNOWN) if known else row
 
-        The trial learns from the same part of the images that the probe learns from.
+    def _held_out(self, trial: Row, data: Data) -> tuple[float, Choices | None]:
+        """Mean over the layers of the probe's accuracy on the part held out, and what it chose.
+
+        The trial learns from the same part of the images that the probe learns from: unlike the
+        network that comes of the choice, it is a stranger to the others.
         """
         subset = self.out / "trials" / f"{slug(data.name)}-kept.csv"
         run, probe = trial.run, self.terms.probe
@@ -292,7 +306,8 @@ class Workshop:
             result = probe(self._subject(row, run).network, images, test, self.bench)
             # What the probe says of the test images is not kept: nothing may be chosen by it.
             held_out = {layer.layer: layer.held_out_top1 for layer in result.layers}
-            return {"held_out": held_out, "images": images.fingerprint}
+            choices = result.choices()
+            return {"held_out": held_out, "choices": choices, "images": images.fingerprint}
 
         wanted = {
             **_described(run),
@@ -304,10 +319,14 @@ class Workshop:
             if self.bench.world.leads:
                 self._borrow_trial(name, wanted, images.fingerprint)
             self.bench.world.wait()
-        found = self._parts.once(name, wanted, by_the_probe)["held_out"]
+        part = self._parts.once(name, wanted, by_the_probe)
         if self.bench.world.leads:  # only the figure is wanted
             shutil.rmtree(self._folder(trial, run.seed).path, ignore_errors=True)
-        return sum(found.values()) / len(found)
+        found = part["held_out"]
+        choices = part.get("choices")  # of an older version there are none
+        if choices is not None:
+            choices = {layer: Candidate(*choice) for layer, choice in choices.items()}
+        return sum(found.values()) / len(found), choices
 
     def _subject(self, row: Row, run: Run) -> Evaluated:
         made = (
