@@ -167,7 +167,9 @@ def _probe(
         f"{spent['all']:.1f} s, of which {spent['learn']:.1f} s to learn and {spent['test']:.1f} s "
         "to test"
     )
-    if folder is not None and folder.settings["effective"].get("labels") == "folders":
+    choices = len(asked.settings.steps) * len(asked.settings.decays)
+    labels = None if folder is None else folder.settings["effective"].get("labels")
+    if labels == "folders" and choices > 1:
         bench.display.say(
             "this network has learnt classes: where it has learnt them from these images, step and "
             "decay are chosen by what it knows already; fix them (one of --steps, one of --decays)"

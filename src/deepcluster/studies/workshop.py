@@ -182,7 +182,11 @@ class Workshop:
         """Take over what a trial with these settings on these images has come to elsewhere."""
         if self._parts.place(name).exists():
             return
-        for other, done in self._parts.lent("held-out"):
+        lent = sorted(self._parts.lent("held-out"), key=lambda one: "choices" not in one[1])
+        for (
+            other,
+            done,
+        ) in lent:  # those of an older version, which do not say what they chose, last
             if done.get("images") == images and done.get("settings") == as_json(wanted):
                 self._parts.write(name, {**done, "from": str(other)})
                 self.bench.display.say(f"  tried before: {other}")
@@ -260,7 +264,7 @@ class Workshop:
                     else row.candidates[other.candidates.index(other.run)]
                 )
                 row = replace(row, run=same, choices=other.choices)
-                return _noted(row, f"{_choice(same)}, as {other.name}")
+                return _noted(row, f"{_choice(same)}, as {other.name}; its probes' too")
         first = self.terms.data[0]
         trials = []
         for number, run in enumerate(row.candidates, 1):
