@@ -31,6 +31,7 @@ from deepcluster.training.course import Course
 from deepcluster.training.epoch import EpochProgress, train_epoch
 from deepcluster.training.optimizers import momenta, restore_momenta
 from deepcluster.training.record import about_clusters, about_training
+from deepcluster.training.step import Recorder
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Sitting:
     course: Course
     world: World
     display: Display
+    recorder: Recorder | None = None
+    """What makes the steps of learning quick, on devices where it can."""
 
 
 def alternate(sitting: Sitting) -> None:
@@ -152,6 +155,7 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
             dropout_stream=(run.seed, epoch),
             autocast=run.autocast,
             smoothing=run.training.smoothing,
+            recorder=sitting.recorder,
             before_step=_step_sizes(sitting, epoch, len(draws), head_optimizer, record),
             after_step=phase.advance,
             over=lambda: course.time_is_over(so_far()),

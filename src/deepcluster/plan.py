@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 import torch
 
@@ -20,6 +21,7 @@ from deepcluster.runtime.world import World
 from deepcluster.session import new_network
 from deepcluster.settings import Run
 from deepcluster.training.epoch import EpochProgress, train_epoch
+from deepcluster.training.step import recorder_for
 
 SECONDS = 2.0
 """How long each phase is measured."""
@@ -111,6 +113,7 @@ def _learning(network: Network, run: Run, images: int, world: World) -> float:
     count = run.clustering.k if isinstance(run.clustering, KMeans) else 2
     network.head = fresh_head(network.width, count, generator(0, "head", 0)).to(world.device)
     optimizers = run.training.for_trunk(network), run.training.for_head(network)
+    recorder = recorder_for(network, world) if run.speed.record_steps else None
 
     def learn(batches: Iterator[Batch]) -> EpochProgress:
         return train_epoch(
@@ -121,6 +124,7 @@ def _learning(network: Network, run: Run, images: int, world: World) -> float:
             progress=EpochProgress(),
             dropout_stream=(0, 0),
             autocast=run.autocast,
+            recorder=recorder,
         )
 
     batch = _batch(run, min(run.training.batch, images), world)
@@ -134,8 +138,10 @@ def _learning(network: Network, run: Run, images: int, world: World) -> float:
 def _for_a_while(batch: Batch) -> Iterator[Batch]:
     end = time.monotonic() + SECONDS
     yield batch
-    while time.monotonic() < end:
-        yield batch
+    for step in count(1):  # numbered, so that the host looks at the GPU now and then
+        if time.monotonic() > end:
+            return
+        yield replace(batch, step=step)
 
 
 def _batch(run: Run, size: int, world: World) -> Batch:

@@ -9,7 +9,7 @@ from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.features import Whitening
 from deepcluster.images.jitter import Jitter
 from deepcluster.pseudolabels import Draw
-from deepcluster.settings import Architecture, Run, suggested_k
+from deepcluster.settings import Architecture, Run, Speed, suggested_k
 from deepcluster.training.optimizers import Optimization
 
 
@@ -69,6 +69,7 @@ def small_alexnet() -> Run:
         jitter=Jitter(brightness=0.4, contrast=0.6, blur=0.5, erase=0.3),
         draw=Draw(reassign=2.0),  # looking six times takes longer than learning once
         clustering=KMeans(k=500, precision="bfloat16"),
+        speed=Speed(look_batch=1024),  # 256 images of 128 pixels keep no such card busy
     )
 
 

@@ -39,6 +39,7 @@ from deepcluster.runtime.world import World
 from deepcluster.settings import Run, flat
 from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
+from deepcluster.training.step import recorder_for
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     elif run.network.init is not None:
         _begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)
-    sitting = Sitting(run, images, course, world, display)
+    recorder = recorder_for(network, world) if run.speed.record_steps else None
+    sitting = Sitting(run, images, course, world, display, recorder)
     of_labels = run.labels == "folders"
     phases = ["learn"] if of_labels else ["look", "group", "learn"]
     with course.kept(), display.following(str(folder.path), run.epochs, folder.journal(), phases):

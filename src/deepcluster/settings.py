@@ -74,6 +74,10 @@ class Speed:
     channels_last: bool = True
     """Memory layout in which convolutions are faster."""
 
+    record_steps: bool = False
+    """Record a step an epoch on a GPU and play it again (a CUDA graph): one process, the paper's \
+    networks, a constant step. Not tried on a GPU yet."""
+
     save_minutes: float = 10.0
     """Time between two saves inside an epoch, and at most without any while the disk is slow."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -247,9 +248,18 @@ def normalize(batch: Tensor) -> Tensor:
         scale = sum(1 / deviation for deviation in DEVIATION) / (3 * 255)
         offset = -sum(m / d for m, d in zip(MEAN, DEVIATION, strict=True)) / 3
         return batch.to(torch.float32, copy=True).mul_(scale).add_(offset)
-    mean = torch.tensor(MEAN, device=batch.device).view(-1, 1, 1) * 255
-    deviation = torch.tensor(DEVIATION, device=batch.device).view(-1, 1, 1) * 255
+    mean, deviation = _levels(batch.device)
     return batch.to(torch.float32, copy=True).sub_(mean).div_(deviation)
+
+
+@cache
+def _levels(device: torch.device) -> tuple[Tensor, Tensor]:
+    """ImageNet's mean and deviation; sent once, since a GPU waits for what is sent."""
+    with torch.inference_mode(mode=False):
+        mean, deviation = (
+            torch.tensor(of, device=device).view(-1, 1, 1) for of in (MEAN, DEVIATION)
+        )
+        return mean * 255, deviation * 255
 
 
 def _cut(image: Image.Image, size: int, boxes: NDArray[np.float64], flipped: bool) -> Tensor:

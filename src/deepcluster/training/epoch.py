@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
-from deepcluster.images.crops import normalize
 from deepcluster.networks import Network
 from deepcluster.pseudolabels.batches import Batch
 from deepcluster.runtime import faults, interruption
-from deepcluster.runtime.errors import NumericsError, WorldError
+from deepcluster.runtime.errors import WorldError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import stream
 from deepcluster.runtime.world import World, failures_named
+from deepcluster.training.step import Outcome, Recorder, Steps, refuse_nonfinite
 
 # How many steps may pass on a GPU before the host looks at the loss: looking means waiting.
 _LOOK_EVERY = 20
@@ -51,6 +49,7 @@ def train_epoch(
     dropout_stream: tuple[int, int],
     autocast: torch.dtype | None = None,
     smoothing: float = 0.0,
+    recorder: Recorder | None = None,
     before_step: Callable[[int], None] = lambda step: None,
     after_step: Callable[[int], None] = lambda count: None,
     over: Callable[[], bool] = lambda: False,
@@ -63,18 +62,22 @@ def train_epoch(
     images it had; where `over` then says so, to all processes alike, the epoch ends there. `save`
     is called when the run must stop, and when `due`.
 
+    Where a `recorder` is given, steps are recorded by it and played again.
+
     `dropout_stream` is (seed, epoch): dropout is a named stream too, by step and process.
     """
     network.train()
     learner = _in_reducer(network, world)
+    take = Steps(learner, optimizers, world, autocast, smoothing, recorder)
     pending = _Pending(world.device)
     saved = progress.step
     try:
         for batch in batches:
             before_step(batch.step)
             seed = stream(dropout_stream[0], "dropout", dropout_stream[1], batch.step, world.rank)
+            take.prepare(batch)
             with _all_or_nothing(network, world), failures_named(), _seeded(seed, world.device):
-                outcome = _step(learner, batch, optimizers, world, autocast, smoothing)
+                outcome = take(batch)
             pending.add(outcome, batch, progress)
             progress.step = batch.step + 1
             if world.device.type == "cpu" or progress.step % _LOOK_EVERY == 0:
@@ -102,48 +105,6 @@ def train_epoch(
     return progress
 
 
-class _Outcome(NamedTuple):
-    """What a step leaves on the device."""
-
-    loss: Tensor  # the sum of this process's weighted losses
-    right: Tensor  # how many of this process's images got their label
-    health: Tensor  # a number that is finite as long as every process's loss is
-
-
-def _step(
-    learner: nn.Module,
-    batch: Batch,
-    optimizers: tuple[SGD, SGD],
-    world: World,
-    autocast: torch.dtype | None,
-    smoothing: float,
-) -> _Outcome:
-    """One step of all processes."""
-    device = world.device
-    inputs = normalize(batch.images.to(device, non_blocking=True))
-    labels = batch.labels.to(device, non_blocking=True)
-    weights = batch.weights.to(device, non_blocking=True)
-    with torch.autocast(device.type, autocast, enabled=autocast is not None):
-        logits = learner(inputs)
-    losses = weights * F.cross_entropy(
-        logits.float(), labels, reduction="none", label_smoothing=smoothing
-    )
-    # The reducer averages over processes; shares of a batch may differ by one image.
-    loss = losses.sum() * (world.size / batch.total)
-    for optimizer in optimizers:
-        optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    # The gradients are common: if one process has diverged, no other may move, or save.
-    gradients = [p.grad for p in optimizers[1].param_groups[0]["params"]]
-    health = loss.detach() + sum(gradient.sum() for gradient in gradients)
-    if device.type == "cpu":
-        _refuse_nonfinite(health, batch.step)
-    for optimizer in optimizers:
-        optimizer.step()
-    right = (logits.detach().argmax(dim=1) == labels).sum()
-    return _Outcome(losses.detach().sum(), right, health)
-
-
 class _Pending:
     """Losses and counts that wait on the device until the host asks for them."""
 
@@ -152,26 +113,18 @@ class _Pending:
         self._health = torch.zeros((), dtype=torch.float64, device=device)
         self._right = torch.zeros((), dtype=torch.int64, device=device)
 
-    def add(self, outcome: _Outcome, batch: Batch, progress: EpochProgress) -> None:
+    def add(self, outcome: Outcome, batch: Batch, progress: EpochProgress) -> None:
         self._sum += outcome.loss
         self._health += outcome.health
         self._right += outcome.right
         progress.images += len(batch.labels)
 
     def settle(self, progress: EpochProgress) -> None:
-        _refuse_nonfinite(self._sum + self._health, progress.step - 1)
+        refuse_nonfinite(self._sum + self._health, progress.step - 1)
         progress.loss_sum += float(self._sum)
         progress.right += int(self._right)
         self._sum.zero_()
         self._right.zero_()
-
-
-def _refuse_nonfinite(loss: Tensor, step: int) -> None:
-    if not bool(loss.isfinite()):
-        raise NumericsError(
-            f"the loss is no longer finite at step {step}: training has diverged; the last "
-            "checkpoint is whole; start again with --fresh and a smaller --training.step"
-        )
 
 
 def _in_reducer(network: Network, world: World) -> nn.Module:
