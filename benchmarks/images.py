@@ -1,12 +1,12 @@
 """Reading images beside what a user would do instead, as ratios in one run.
 
-    python benchmarks/images.py [--images FOLDER] [--out FILE] [--computing | --check]
+    python benchmarks/images.py [--images FOLDER] [--out FILE] [--computing | --check | --gpu]
 
 FOLDER holds photographs of about 500 x 375 in JPEG (some are made up if it is not given). Where
 there is a GPU, crops from a store that lives on it are measured too. With --computing only packing
 is measured, in milliseconds of computing an image, all processes together: what others do on the
 machine meanwhile changes it little, where it changes images a second at will. With --check only
-`deepcluster check` is measured, on many small files.
+`deepcluster check` is measured, on many small files; with --gpu only crops made on the GPU.
 """
 
 from __future__ import annotations
@@ -314,6 +314,7 @@ def main() -> None:
     only = arguments.add_mutually_exclusive_group()
     only.add_argument("--computing", action="store_true")
     only.add_argument("--check", action="store_true")
+    only.add_argument("--gpu", action="store_true")
     asked = arguments.parse_args()
     header = ["| what | ours | instead | times as fast |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as name:
@@ -332,6 +333,8 @@ def main() -> None:
                 "|---|---|---|---|---|",
             ]
             lines = computing(folder, scratch)
+        elif asked.gpu:
+            lines = batches_on_gpu(folder, scratch)
         else:
             lines = [*packing(folder, scratch), *memory(folder, scratch)]
             store = pack(Folder(folder), scratch / "few", "grey", Pixels(), CORES)
@@ -340,7 +343,7 @@ def main() -> None:
                 lines += batches_on_gpu(folder, scratch)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     words = [" --images ..."] * bool(asked.images) + [" --computing"] * asked.computing
-    words += [" --check"] * asked.check
+    words += [" --check"] * asked.check + [" --gpu"] * asked.gpu
     times = f"median of {ROUNDS} rounds" if asked.computing else f"best of {REPEATS}"
     times = "run once" if asked.check else times
     about = (
