@@ -71,7 +71,7 @@ def refuse_unknown(
     """
     for word in words:
         flag = word.partition("=")[0].replace("_", "-")
-        positive = "--" + flag.removeprefix("--no-")
+        positive = re.sub(r"(--|\.)no-", r"\1", flag)  # --speed.no-record-steps
         if flag.startswith("--") and flag not in known and positive not in known:
             asked = {long: brief for brief, long in short.items()}.get(flag, flag)
             close = get_close_matches(flag, [*known, *short], n=1)

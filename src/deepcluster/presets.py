@@ -65,10 +65,11 @@ def small_alexnet() -> Run:
         # With few images the network soon knows each by heart, and groups what it remembers. What
         # several views of an image have in common, and crops that never look the same, are not
         # so easily remembered.
-        network=Architecture(input_size=128, views=6),
+        network=Architecture(input_size=128, dropout=0.2, clustered="conv5", views=6),
         jitter=Jitter(brightness=0.4, contrast=0.6, blur=0.5, erase=0.3),
         draw=Draw(reassign=2.0),  # looking six times takes longer than learning once
-        clustering=KMeans(k=500, precision="bfloat16"),
+        clustering=KMeans(k=200, precision="bfloat16"),
+        training=Optimization(smoothing=0.1),  # the groups are no truth
         speed=Speed(look_batch=1024),  # 256 images of 128 pixels keep no such card busy
     )
 
@@ -108,11 +109,7 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
     elif gpu:
         run = small_alexnet()
         if images < 10_000:
-            run = replace(
-                run,
-                network=replace(run.network, dropout=0.2),
-                training=Optimization(batch=32),
-            )
+            run = replace(run, training=replace(run.training, batch=32))
         kind = f"the paper's AlexNet at 128 px: {images:,} images on {where}"
         epochs = max(30, min(200, 2_500_000 // images))
     else:
