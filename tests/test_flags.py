@@ -42,3 +42,13 @@ def test_a_value_that_does_not_fit(words: list[str], said: str):
 def test_values_that_fit():
     words = ["--count", "3", "--minutes", "0.5", "--workers", "2", "--to", "safetensors"]
     assert flags.parsed(Asked, words, "verb") == Asked(3, 0.5, 0.5, 2, "safetensors")
+
+
+@pytest.mark.parametrize("word", ["--no-resume", "--speed.no-record-steps", "--speed.record-steps"])
+def test_a_switch_has_an_opposite(word: str):
+    flags.refuse_unknown([word], ["--resume", "--speed.record-steps"], "deepcluster verb -h", {})
+
+
+def test_an_opposite_of_nothing_is_refused():
+    with pytest.raises(UsageError, match=r"no such option --speed\.no-recording"):
+        flags.refuse_unknown(["--speed.no-recording"], ["--speed.x"], "deepcluster verb -h", {})
