@@ -40,7 +40,7 @@ clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/installed: pyproject.toml constraints.txt src/deepcluster/images/shrink.c
+$(VENV)/installed: pyproject.toml constraints.txt src/deepcluster/images/shrink.c src/deepcluster/images/checksum.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@

@@ -116,7 +116,7 @@ def test_it_ends_with_the_work(photos: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(StopError):
         Index.build(photos, 1, stop)
-    assert len(members) == 2
+    assert len(members) == 1
     assert all(member.process.returncode is not None for member in members)
 
 

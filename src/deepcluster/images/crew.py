@@ -34,9 +34,10 @@ from deepcluster.images.decode import Unusable, unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
 from deepcluster.images.kept import Pixels
+from deepcluster.images.shrink import Room, new_room
 from deepcluster.images.source import Source
 from deepcluster.images.threads import in_order
-from deepcluster.images.trays import Counter, Trays
+from deepcluster.images.trays import Counter, Tray, Trays
 from deepcluster.runtime.errors import DeepClusterError
 
 PROCESSES_PAY = 5000
@@ -51,7 +52,7 @@ MEMORY = 4 * 2**30
 _TOGETHER = 16
 """Files that a process is told of at once: telling it of one costs this process as much."""
 
-_AHEAD = 5
+_AHEAD = 8
 """Such groups for each process that may wait to be asked for, while a store is synced."""
 
 _KEPT = 32 * 2**20
@@ -89,14 +90,14 @@ def judging(
         with contextlib.closing(in_order(judge, found, workers)) as results:
             yield results
         return
-    # One more than decode at a time: while it waits for its next files another one computes.
-    crew = Crew(wanted, max(1, workers) + 1)
+    crew = Crew(wanted, max(1, workers))
     judge_all = partial(crew.judge, source)
     together = min(_TOGETHER, 1 + len(found) // (4 * crew.size))
     parts = (found[first : first + together] for first in range(0, len(found), together))
     try:
+        # While a process computes, another thread has the next files for it ready.
         with contextlib.closing(
-            in_order(judge_all, parts, crew.size, _AHEAD * crew.size)
+            in_order(judge_all, parts, 2 * crew.size, _AHEAD * crew.size)
         ) as results:
             yield chain.from_iterable(results)
     finally:
@@ -124,7 +125,7 @@ class _Content(NamedTuple):
 
 
 class Crew:
-    """The processes. Threads may ask at once, one for each."""
+    """The processes. Threads may ask at once; those without one wait for it, their files ready."""
 
     def __init__(self, wanted: Wanted, size: int) -> None:
         self.size = size
@@ -138,15 +139,19 @@ class Crew:
 
     def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """What becomes of files, whatever becomes of the process that decodes them."""
+        request = _requested(source, files, self._trays.take())
+        answer = None
         member = self._idle.get()
         try:
-            return member.judge(source, files)
+            answer = member.answer(request)
         except (BrokenPipeError, EOFError):
             member.ended()
             member = _Member(self._wanted, self._trays)
         finally:
             self._idle.put(member)
-        return [self._judge_alone(source, one) for one in files]
+        if answer is None:
+            return [self._judge_alone(source, one) for one in files]
+        return answer.judged()
 
     def examine(self, data: bytes) -> Judged:
         """The same of one file's content, which has no name."""
@@ -155,9 +160,10 @@ class Crew:
     def _judge_alone(self, source: _Readable, found: Found) -> Judged:
         """The same of one file, among those with which a process has ended."""
         for attempt in range(2):
+            request = _requested(source, [found], self._trays.take())
             member = self._idle.get()
             try:
-                return member.judge(source, [found])[0]
+                return member.answer(request).judged()[0]
             except (BrokenPipeError, EOFError):
                 ended = member.ended()
                 member = _Member(self._wanted, self._trays)
@@ -180,7 +186,6 @@ class Crew:
 
 class _Member:
     def __init__(self, wanted: Wanted, trays: Trays) -> None:
-        self._trays = trays
         manner = [wanted.colour, asdict(wanted.how), trays.descriptor]
         one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         # The memory of one picture serves for the next, instead of going back to the system.
@@ -203,7 +208,7 @@ class _Member:
             ) from error
         self._ready = False
 
-    def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
+    def answer(self, request: _Request) -> _Answer:
         """Send and receive; raises BrokenPipeError or EOFError where the process has ended."""
         to, answers = self.process.stdin, self.process.stdout
         assert to is not None
@@ -215,19 +220,15 @@ class _Member:
                     f"{self.process.wait()}; see above for why"
                 )
             self._ready = True
-        asked = [_asked(source, one) for one in files]
-        tray = self._trays.take()
-        request = [(one.found, one.extent, len(one.data)) for one in asked]
-        text = json.dumps([None if tray is None else tray.at, request]).encode()
-        to.write(_LENGTHS.pack(len(text), 0) + text)
-        for one in asked:
-            to.write(one.data)
+        to.write(_LENGTHS.pack(len(request.text), 0) + request.text)
+        for content in request.contents:
+            to.write(content)
         to.flush()
         told, size = _LENGTHS.unpack(_exactly(answers, _LENGTHS.size))
-        rows: list[dict[str, Any]] = json.loads(_exactly(answers, told))
-        if tray is None or size:
-            return list(_parts(rows, np.frombuffer(_exactly(answers, size), np.uint8)))
-        return list(_parts(rows, np.asarray(tray)))
+        text = _exactly(answers, told)
+        if request.tray is None or size:
+            return _Answer(text, np.frombuffer(_exactly(answers, size), np.uint8))
+        return _Answer(text, np.asarray(request.tray))
 
     def ended(self) -> int:
         """Wait for its end; gives the exit code, negative for a signal."""
@@ -245,6 +246,7 @@ def serve() -> None:
     if wanted.colour is not None:
         kept.load()
     counter = None if descriptor is None else Counter(descriptor)
+    room = new_room if counter is None else counter.room
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()
@@ -257,20 +259,50 @@ def serve() -> None:
     while len(lengths := requests.read(_LENGTHS.size)) == _LENGTHS.size:
         rows, pictures = [], []
         tray, asked = json.loads(_exactly(requests, _LENGTHS.unpack(lengths)[0]))
+        if counter is not None:
+            counter.begin(tray)
+        on_tray = counter is not None and tray is not None
         for found, extent, size in asked:
             data = _exactly(requests, size)
             opened = partial(_opened, None if extent is None else Extent(*extent), data)
-            row, pixels = judged(opened, partial(_examined_in_time, wanted), Found(*found))
+            row, pixels = judged(opened, partial(_examined_in_time, wanted, room), Found(*found))
             rows.append(row | {"shape": None if pixels is None else pixels.shape})
             if pixels is not None:
                 pictures.append(pixels)
-        if counter is not None and tray is not None and counter.put(tray, pictures):
+                on_tray = on_tray and counter is not None and counter.put(pixels)
+        if on_tray:
             pictures = []
         text = json.dumps(rows).encode()
         answers.write(_LENGTHS.pack(len(text), sum(one.nbytes for one in pictures)) + text)
         for one in pictures:
             answers.write(one.data)
         answers.flush()
+
+
+class _Request(NamedTuple):
+    """Files to be judged, as a process is told of them."""
+
+    text: bytes
+    contents: list[bytes]
+    tray: Tray | None
+
+
+class _Answer(NamedTuple):
+    """What became of them."""
+
+    text: bytes
+    pixels: NDArray[np.uint8]
+
+    def judged(self) -> list[Judged]:
+        """Each file's row with its own of the pixels."""
+        return list(_parts(json.loads(self.text), self.pixels))
+
+
+def _requested(source: _Readable, files: Sequence[Found], tray: Tray | None) -> _Request:
+    asked = [_asked(source, one) for one in files]
+    told = [(one.found, one.extent, len(one.data)) for one in asked]
+    text = json.dumps([None if tray is None else tray.at, told]).encode()
+    return _Request(text, [one.data for one in asked], tray)
 
 
 class _Asked(NamedTuple):
@@ -297,11 +329,11 @@ def _opened(extent: Extent | None, data: bytes, _path: str) -> BinaryIO:
     return io.BytesIO(data if extent is None else extent.read())
 
 
-def _examined_in_time(wanted: Wanted, data: bytes) -> Judged:
+def _examined_in_time(wanted: Wanted, room: Room, data: bytes) -> Judged:
     # The signal ends the process, in the middle of a decoder too.
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        return examined(wanted, data)
+        return examined(wanted, data, room)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

@@ -13,6 +13,7 @@ from deepcluster.images.decode import TOO_LITTLE_MEMORY, Unusable, decode_pixels
 from deepcluster.images.folder import Found, encoded
 from deepcluster.images.kept import Colour, Pixels, kept
 from deepcluster.images.shards import LARGEST
+from deepcluster.images.shrink import Room, new_room
 
 COPY = "a copy of a file before it"
 """The reason against a file that is a usable image, where each content is wanted once."""
@@ -73,17 +74,18 @@ def judged(opened: Callable[[str], BinaryIO], examine: Examine, found: Found) ->
     return Judged(row | about, pixels)
 
 
-def examined(wanted: Wanted, data: bytes) -> Judged:
+def examined(wanted: Wanted, data: bytes, room: Room = new_room) -> Judged:
     """What the content of a file decides.
 
     Args:
         wanted: How it is read, and pixels are to be kept.
         data: The content.
+        room: Memory in which the pixels may be made.
     """
     about: dict[str, Any] = {"hash": content_hash(data)}
     try:
         pixels, mode = decode_pixels(data, reading=wanted.how.reading)
-        small = None if wanted.colour is None else kept(pixels, wanted.colour, wanted.how)
+        small = None if wanted.colour is None else kept(pixels, wanted.colour, wanted.how, room)
     except Unusable as unusable:
         return Judged(about | {"reason": unusable.reason}, None)
     except (MemoryError, RuntimeError) as error:
@@ -121,5 +123,5 @@ def without_copies(files: Iterable[Judged], seen: set[str]) -> Iterator[Judged]:
 
 
 def content_hash(data: bytes) -> str:
-    """The name of a content."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    """The name of a content: the first half of its SHA-256, for which processors have a word."""
+    return hashlib.sha256(data).hexdigest()[:32]

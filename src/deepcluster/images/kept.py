@@ -17,6 +17,7 @@ from PIL import ImageColor
 
 from deepcluster.images import shrink
 from deepcluster.images.reading import Reading
+from deepcluster.images.shrink import Room, new_room
 from deepcluster.images.unusable import MAX_PIXELS
 from deepcluster.runtime.errors import UsageError
 
@@ -101,8 +102,13 @@ class Pixels:
         return cls(**{own: effective[name] for name, own in names.items() if name in effective})
 
 
-def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.uint8]:
-    """The RGB image (height x width x 3) as the store keeps it (height x width x channels)."""
+def kept(
+    pixels: NDArray[np.uint8], colour: Colour, how: Pixels, room: Room = new_room
+) -> NDArray[np.uint8]:
+    """The RGB image (height x width x 3) as the store keeps it (height x width x channels).
+
+    Where a kernel makes it, that is in the memory that `room` gives; else it is elsewhere.
+    """
     height, width = pixels.shape[:2]
     short = min(height, width)
     side = min(short, how.short_side)
@@ -112,7 +118,8 @@ def kept(pixels: NDArray[np.uint8], colour: Colour, how: Pixels) -> NDArray[np.u
     if side < short:
         down, across = (max(1, round(side * each / short)) for each in pixels.shape[:2])
         if shrink.is_there():
-            return shrink.shrunk(pixels, down, across, _SHARES if colour == "grey" else None)
+            shares = _SHARES if colour == "grey" else None
+            return shrink.shrunk(pixels, down, across, shares, room)
         pixels = resized(pixels, down, across)
     return grey(pixels) if colour == "grey" else np.ascontiguousarray(pixels)
 

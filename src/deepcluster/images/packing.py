@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from deepcluster.images.checksum import crc32
 from deepcluster.images.crew import judging
 from deepcluster.images.decode import Unusable, size_in_header
 from deepcluster.images.folder import Found, decoded
@@ -131,7 +131,7 @@ class _Writer:
         for _, pixels in block:
             if pixels is not None:
                 self._pixels.write(pixels.data)
-                checksum = zlib.crc32(pixels.data, checksum)
+                checksum = crc32(pixels, checksum)
                 layout.append((end, pixels.shape[0], pixels.shape[1]))
                 end += pixels.nbytes
         on_disk(self._pixels)

@@ -7,11 +7,15 @@ Without a compiler at that time, or without AVX2 now, there is none.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+Room = Callable[[tuple[int, ...]], NDArray[np.uint8]]
+"""Gives memory for a picture of a shape."""
 
 ARGUMENTS: tuple[type[ctypes.c_void_p | ctypes.c_int64], ...] = (
     ctypes.c_void_p,
@@ -34,8 +38,17 @@ class _Axis(ctypes.Structure):
     )
 
 
+def new_room(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Memory for a picture, of which there is none yet."""
+    return np.empty(shape, dtype=np.uint8)
+
+
 def shrunk(
-    pixels: NDArray[np.uint8], height: int, width: int, shares: tuple[int, ...] | None
+    pixels: NDArray[np.uint8],
+    height: int,
+    width: int,
+    shares: tuple[int, ...] | None,
+    room: Room = new_room,
 ) -> NDArray[np.uint8]:
     """An image smaller in both axes; ask `is_there` before.
 
@@ -44,10 +57,11 @@ def shrunk(
         height: How many pixels are to be left.
         width: The same across.
         shares: Of each channel in grey, in 65,536ths, below a half; None: the channels stay.
+        room: The memory in which it is made.
     """
     kernel = _kernel()
     assert kernel is not None
-    return _shrunk(kernel, pixels, height, width, shares)
+    return _shrunk(kernel, pixels, height, width, shares, room)
 
 
 def _shrunk(
@@ -56,11 +70,12 @@ def _shrunk(
     height: int,
     width: int,
     shares: tuple[int, ...] | None,
+    room: Room = new_room,
 ) -> NDArray[np.uint8]:
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)
     across, down = _axis(pixels.shape[1], width), _axis(pixels.shape[0], height)
-    result = np.empty((height, width, 1 if shares else 3), dtype=np.uint8)
+    result = room((height, width, 1 if shares else 3))
     failed = kernel.shrink(
         pixels.ctypes.data,
         *pixels.shape[:2],

@@ -8,7 +8,6 @@ image lies and how large it is) and `pixels.u8` (the images one after another, a
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deepcluster.images.checksum import crc32
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
 from deepcluster.runtime.errors import DataError
@@ -105,7 +105,7 @@ class Store:
         ends = [0, *self.contents.block_ends]
         for number in range(len(ends) - 1) if blocks is None else blocks:
             start, end, expected = ends[number], ends[number + 1], self.contents.checksums[number]
-            if zlib.crc32(self.pixels[start:end].data) != expected:
+            if crc32(self.pixels[start:end]) != expected:
                 raise DataError(
                     f"{self.folder}/pixels.u8 is damaged in block {number} (bytes {start:,} to "
                     f"{end:,}); delete {self.folder}, and the command that packed it makes it again"

@@ -7,9 +7,9 @@ colours a tenth of what packing an image takes.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,31 @@ class Counter:
 
     def __init__(self, descriptor: int) -> None:
         self._bytes = _mapped(descriptor)
+        self._at = self._end = 0
 
-    def put(self, at: int, pictures: Sequence[NDArray[np.uint8]]) -> bool:
-        """Put pictures side by side, unless they are too large together."""
-        if sum(one.nbytes for one in pictures) > SIZE:
+    def begin(self, at: int | None) -> None:
+        """Go to a tray, or to none."""
+        self._at = self._end = 0
+        if at is not None:
+            self._at, self._end = at, at + SIZE
+
+    def room(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        """Memory for the next picture, on the tray while there is place for it."""
+        last = self._at + math.prod(shape)
+        if last > self._end:
+            return np.empty(shape, np.uint8)
+        return self._bytes[self._at : last].reshape(shape)
+
+    def put(self, picture: NDArray[np.uint8]) -> bool:
+        """Put a picture beside the last one, unless the tray is full; then it stays full."""
+        last = self._at + picture.nbytes
+        if last > self._end:
+            self._end = self._at
             return False
-        for one in pictures:
-            self._bytes[at : at + one.nbytes] = one.reshape(-1)
-            at += one.nbytes
+        place = self._bytes[self._at : last]
+        if place.ctypes.data != picture.ctypes.data:  # it was not made in the room for it
+            place[:] = picture.reshape(-1)
+        self._at = last
         return True
 
 
