@@ -35,7 +35,7 @@ from deepcluster.evaluation.group_agreement import (
 )
 from deepcluster.evaluation.labelled_images import LabelledImages, opened, splits
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
-from deepcluster.evaluation.probe import ProbeResult
+from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
 from deepcluster.flags import refuse_unknown

@@ -12,7 +12,8 @@ from deepcluster.evaluation.candidates import LinearReadout
 from deepcluster.evaluation.frozen_features import FrozenFeatures
 from deepcluster.evaluation.labelled_images import LabelledImages
 from deepcluster.evaluation.pooling import pooled
-from deepcluster.evaluation.probe import Choices, Probe, ProbeResult, probed
+from deepcluster.evaluation.probe import Choices, Probe, probed
+from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import UsageError
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.frozen_features import FrozenFeatures
 from deepcluster.evaluation.labelled_images import LabelledImages
-from deepcluster.evaluation.probe import Probe, ProbeResult, probed
+from deepcluster.evaluation.probe import Probe, probed
+from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.networks import Network
 from deepcluster.networks.plain import PlainConvnet
 from deepcluster.runtime.errors import UsageError

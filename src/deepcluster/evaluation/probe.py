@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from deepcluster.evaluation.labelled_images import (
     refuse_different_classes,
     split,
 )
+from deepcluster.evaluation.probe_result import ProbeResult, layer_result
 from deepcluster.images.crops import CENTRE, SHIFTED, TEN, Place
 from deepcluster.pseudolabels import Draws, training_batches
 from deepcluster.runtime import interruption
@@ -105,49 +106,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class LayerResult:
-    """What one layer's classifier reaches; shares of images, from 0 to 1."""
-
-    layer: str
-    width: int
-    """Numbers that the classifier sees."""
-    top1: float
-    top5: float
-    step: float
-    decay: float
-    held_out_top1: float
-    """Of the chosen candidate, by which it was chosen, unless it was chosen elsewhere."""
-    is_at_edge: bool
-    """Whether the chosen step is the smallest or largest: a wider grid might do better."""
-    best_on_test_top1: float
-    """Over the epochs looked at, chosen on the test images as the released code does."""
-    best_on_test_epoch: int
-    ten_crops_top1: float | None
-    ten_crops_top5: float | None
-    candidates: list[dict[str, float]]
-    """Step, decay and held-out top-1 of every candidate."""
-
-
-@dataclass(frozen=True)
-class ProbeResult:
-    """What the classifiers of all layers reach."""
-
-    layers: list[LayerResult]
-    trained_on: int
-    chosen_on: int
-    tested_on: int
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def top1(self) -> dict[str, float]:
-        """Top-1 on the centre crop, by layer."""
-        return {layer.layer: layer.top1 for layer in self.layers}
-
-    def choices(self) -> dict[str, Candidate]:
-        """Step and decay, by layer."""
-        return {layer.layer: Candidate(layer.step, layer.decay) for layer in self.layers}
-
-
-@dataclass(frozen=True)
 class _Seen:
     """The test figures of all candidates after an epoch."""
 
@@ -205,7 +163,7 @@ def _probed(
     ten = engine.ten_crops(readout, places) if settings.ten_crops else None
     seconds["all"] = round(time.monotonic() - begun, 3)
     layers = [
-        _layer_result(
+        layer_result(
             candidates,
             name,
             features.widths[name],
@@ -371,39 +329,6 @@ class _Engine:
 def _pair(accuracy: Accuracy, layer: int, place: int) -> tuple[float, float]:
     """Top-1 and top-5 of one candidate."""
     return accuracy.top1[layer][place], accuracy.top5[layer][place]
-
-
-def _layer_result(
-    candidates: Sequence[Candidate],
-    name: str,
-    width: int,
-    choice: int,
-    by_held: Sequence[float],
-    seen: Sequence[tuple[int, tuple[float, float]]],
-    ten: tuple[float, float] | None,
-) -> LayerResult:
-    chosen = candidates[choice]
-    _, (top1, top5) = seen[-1]
-    best_epoch, (best_top1, _) = seen[best(on_test for _, (on_test, _) in seen)]
-    steps = {candidate.step for candidate in candidates}
-    return LayerResult(
-        layer=name,
-        width=width,
-        top1=top1,
-        top5=top5,
-        step=chosen.step,
-        decay=chosen.decay,
-        held_out_top1=by_held[choice],
-        is_at_edge=len(steps) > 1 and chosen.step in (min(steps), max(steps)),
-        best_on_test_top1=best_top1,
-        best_on_test_epoch=best_epoch,
-        ten_crops_top1=None if ten is None else ten[0],
-        ten_crops_top5=None if ten is None else ten[1],
-        candidates=[
-            {"step": candidate.step, "decay": candidate.decay, "held_out_top1": held}
-            for candidate, held in zip(candidates, by_held, strict=True)
-        ],
-    )
 
 
 def _spread(ids: NDArray[np.int64], most: int) -> list[int]:
