@@ -1,7 +1,60 @@
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 from torch.nn import functional as F
 
 from deepcluster.networks import Sobel
+
+KERNEL = """
+import torch
+from deepcluster.networks import Sobel
+from deepcluster.networks.sobel_kernel import sobel_by_kernel
+for shape in ((3, 1, 33, 40), (1, 1, 1, 1), (2, 1, 1, 7), (2, 1, 9, 1), (0, 1, 4, 4)):
+    grey = torch.randn(shape)
+    grey.view(-1)[1:2] = 1e4
+    contrasts = sobel_by_kernel(grey.to({device!r}))
+    torch.testing.assert_close(contrasts.cpu(), Sobel()(grey), rtol=1e-6, atol=1e-3)
+    assert contrasts.is_contiguous(memory_format=torch.channels_last)
+    turned = torch.randn(2, 1, 12, 8).transpose(2, 3)
+    torch.testing.assert_close(sobel_by_kernel(turned.to({device!r})).cpu(), Sobel()(turned))
+print("equal")
+"""
+
+
+def kernel_agrees(device: str, **environment: str) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    result = subprocess.run(
+        [sys.executable, "-c", KERNEL.format(device=device)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout.strip() == "equal", result.stderr
+
+
+def test_the_kernel_is_the_plain_version_under_the_interpreter():
+    kernel_agrees("cpu", TRITON_INTERPRET="1")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_kernel_is_the_plain_version_on_a_gpu():
+    kernel_agrees("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_uses_the_kernel_but_for_what_is_learnt_by():
+    images = torch.randn(2, 3, 20, 24, device="cuda")
+    sobel = Sobel().cuda()
+    quick = sobel(images)
+    slow = sobel(images.clone().requires_grad_())
+    assert quick.is_contiguous(memory_format=torch.channels_last)
+    assert slow.requires_grad
+    torch.testing.assert_close(quick, slow.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_by_hand():
