@@ -53,11 +53,13 @@ def test_parts_one_after_another_are_the_whole(
     compiled: ctypes.CDLL, there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checksum, "_kernel", lambda: compiled if there else None)
-    pixels = np.random.default_rng(1).integers(0, 256, (60, 50, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(1).integers(0, 256, (210, 200, 3), dtype=np.uint8)
     whole = zlib.crc32(pixels.tobytes())
     assert checksum.crc32(pixels) == whole
     assert checksum.crc32(pixels[31:], checksum.crc32(pixels[:31])) == whole
     assert checksum.crc32(pixels[:0], whole) == whole
+    with pytest.raises((BufferError, ValueError)):
+        checksum.crc32(pixels[:, ::2])
 
 
 def test_a_kernel_that_says_something_else_is_not_used(

@@ -16,6 +16,7 @@ from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
 from deepcluster.images.trays import Trays
+from deepcluster.runtime.errors import DeepClusterError
 
 Picture = Callable[..., Image.Image]
 
@@ -124,3 +125,36 @@ def test_its_processes_begin_without_what_few_files_need() -> None:
     code = "import sys, deepcluster.images.crew; print({'torch', 'tifffile'} & {*sys.modules})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout == "set()\n", result.stderr
+
+
+def test_who_waits_is_told_of_no_more_files_once_it_stops(photos: Path) -> None:
+    files = Folder(photos).find()
+    hands = crew.Crew(crew.Wanted(None, Pixels()), 1)
+    try:
+        assert len(hands.judge(Folder(photos), files[:2])) == 2
+        hands.stop()
+        assert hands.judge(Folder(photos), files[:2]) == []
+    finally:
+        hands.close()
+
+
+def test_where_no_process_can_take_its_place_everybody_is_told(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Folder(photos).find()
+    hands = crew.Crew(crew.Wanted(None, Pixels()), 1)
+    try:
+        hands.judge(Folder(photos), files[:1])
+        member = hands._idle.get()
+        member.process.kill()
+        hands._idle.put(member)
+
+        def full(*words: object, **how: object) -> None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(subprocess, "Popen", full)
+        for _ in range(2):
+            with pytest.raises(DeepClusterError, match="no process can be started"):
+                hands.judge(Folder(photos), files[:1])
+    finally:
+        hands.close()

@@ -149,7 +149,7 @@ def test_every_layout_gives_the_same_verdicts_and_pixels_and_changes_nothing(
             name: reason for name, (_, reason) in corpus.items()
         }
         for name, (data, _) in corpus.items():
-            assert named[name]["hash"] == hashlib.sha256(data).hexdigest()[:32]
+            assert named[name]["hash"] == hashlib.blake2b(data, digest_size=16).hexdigest()
         pixels = {path[inside:]: read(path, source).tobytes() for path in index.paths}
         columns = ("size", "width", "height", "mode", "hash", "label", "reason")
         content = {name: [row[c] for c in columns] for name, row in sorted(named.items())}

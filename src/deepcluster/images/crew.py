@@ -34,7 +34,7 @@ from deepcluster.images.decode import Unusable, unreadable
 from deepcluster.images.folder import Extent, Found
 from deepcluster.images.judging import Judged, Wanted, content_hash, examined, judged
 from deepcluster.images.kept import Pixels
-from deepcluster.images.shrink import Room, new_room
+from deepcluster.images.shrink import Room
 from deepcluster.images.source import Source
 from deepcluster.images.threads import in_order
 from deepcluster.images.trays import Counter, Tray, Trays
@@ -52,7 +52,7 @@ MEMORY = 4 * 2**30
 _TOGETHER = 16
 """Files that a process is told of at once: telling it of one costs this process as much."""
 
-_AHEAD = 8
+_AHEAD = 5
 """Such groups for each process that may wait to be asked for, while a store is synced."""
 
 _KEPT = 32 * 2**20
@@ -95,11 +95,14 @@ def judging(
     together = min(_TOGETHER, 1 + len(found) // (4 * crew.size))
     parts = (found[first : first + together] for first in range(0, len(found), together))
     try:
-        # While a process computes, another thread has the next files for it ready.
-        with contextlib.closing(
-            in_order(judge_all, parts, 2 * crew.size, _AHEAD * crew.size)
-        ) as results:
-            yield chain.from_iterable(results)
+        # While processes compute, other threads have the next files for them ready.
+        threads = crew.size + 1 + crew.size // 4
+        ahead = _AHEAD * (crew.size + 1)
+        with contextlib.closing(in_order(judge_all, parts, threads, ahead)) as results:
+            try:
+                yield chain.from_iterable(results)
+            finally:
+                crew.stop()
     finally:
         crew.close()
 
@@ -130,8 +133,9 @@ class Crew:
     def __init__(self, wanted: Wanted, size: int) -> None:
         self.size = size
         self._wanted = wanted
+        self._stopped = False
         # Being filled, waiting to be asked for, and in the hands of who asked.
-        trays = 0 if wanted.colour is None else (_AHEAD + 2) * size + _HELD
+        trays = 0 if wanted.colour is None else (_AHEAD + 2) * (size + 1) + _HELD
         self._trays = Trays(trays)
         self._idle: LifoQueue[_Member] = LifoQueue()
         for _ in range(size):
@@ -139,19 +143,22 @@ class Crew:
 
     def judge(self, source: _Readable, files: Sequence[Found]) -> list[Judged]:
         """What becomes of files, whatever becomes of the process that decodes them."""
-        request = _requested(source, files, self._trays.take())
-        answer = None
-        member = self._idle.get()
-        try:
-            answer = member.answer(request)
-        except (BrokenPipeError, EOFError):
-            member.ended()
-            member = _Member(self._wanted, self._trays)
-        finally:
-            self._idle.put(member)
+        answer = self._answer(_requested(source, files, self._trays.take()))
         if answer is None:
             return [self._judge_alone(source, one) for one in files]
         return answer.judged()
+
+    def _answer(self, request: _Request) -> _Answer | None:
+        """What a process says, or None: it has ended with one of the files."""
+        member = self._idle.get()
+        try:
+            return _NOTHING if self._stopped else member.answer(request)
+        except (BrokenPipeError, EOFError):
+            member.ended()
+            member = _Member(self._wanted, self._trays)
+            return None
+        finally:
+            self._idle.put(member)
 
     def examine(self, data: bytes) -> Judged:
         """The same of one file's content, which has no name."""
@@ -174,6 +181,10 @@ class Crew:
             finally:
                 self._idle.put(member)
         raise AssertionError("the second attempt returns")
+
+    def stop(self) -> None:
+        """Begin nothing more: who waits for a process is told of no files."""
+        self._stopped = True
 
     def close(self) -> None:
         """End them all; what they are at is dropped."""
@@ -211,6 +222,8 @@ class _Member:
     def answer(self, request: _Request) -> _Answer:
         """Send and receive; raises BrokenPipeError or EOFError where the process has ended."""
         to, answers = self.process.stdin, self.process.stdout
+        if self.process.returncode is not None:  # no other could be started in its place
+            raise BrokenPipeError
         assert to is not None
         assert answers is not None
         if not self._ready:
@@ -245,8 +258,7 @@ def serve() -> None:
     wanted = Wanted(colour, Pixels(**how))
     if wanted.colour is not None:
         kept.load()
-    counter = None if descriptor is None else Counter(descriptor)
-    room = new_room if counter is None else counter.room
+    counter = Counter(descriptor)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     _limit_memory()
@@ -259,17 +271,17 @@ def serve() -> None:
     while len(lengths := requests.read(_LENGTHS.size)) == _LENGTHS.size:
         rows, pictures = [], []
         tray, asked = json.loads(_exactly(requests, _LENGTHS.unpack(lengths)[0]))
-        if counter is not None:
-            counter.begin(tray)
-        on_tray = counter is not None and tray is not None
+        counter.begin(tray)
+        on_tray = True
         for found, extent, size in asked:
             data = _exactly(requests, size)
             opened = partial(_opened, None if extent is None else Extent(*extent), data)
-            row, pixels = judged(opened, partial(_examined_in_time, wanted, room), Found(*found))
+            examine = partial(_examined_in_time, wanted, counter.room)
+            row, pixels = judged(opened, examine, Found(*found))
             rows.append(row | {"shape": None if pixels is None else pixels.shape})
             if pixels is not None:
                 pictures.append(pixels)
-                on_tray = on_tray and counter is not None and counter.put(pixels)
+                on_tray = counter.put(pixels)  # one that is full stays full
         if on_tray:
             pictures = []
         text = json.dumps(rows).encode()
@@ -296,6 +308,9 @@ class _Answer(NamedTuple):
     def judged(self) -> list[Judged]:
         """Each file's row with its own of the pixels."""
         return list(_parts(json.loads(self.text), self.pixels))
+
+
+_NOTHING = _Answer(b"[]", np.empty(0, np.uint8))
 
 
 def _requested(source: _Readable, files: Sequence[Found], tray: Tray | None) -> _Request:

@@ -39,7 +39,7 @@ class _Axis(ctypes.Structure):
 
 
 def new_room(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Memory for a picture, of which there is none yet."""
+    """New memory for a picture."""
     return np.empty(shape, dtype=np.uint8)
 
 

@@ -68,8 +68,8 @@ class Tray:
 class Counter:
     """The same memory, seen from a process that puts pictures there."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._bytes = _mapped(descriptor)
+    def __init__(self, descriptor: int | None) -> None:
+        self._bytes = np.empty(0, np.uint8) if descriptor is None else _mapped(descriptor)
         self._at = self._end = 0
 
     def begin(self, at: int | None) -> None:
