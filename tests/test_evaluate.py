@@ -89,6 +89,9 @@ def test_agreement_with_the_runs_own_folders_and_with_others(place: Path):
     assert same["result"] == own["result"]
     _, others = evaluated(place, "mine agreement --data data/val --workers 1")
     assert others["result"]["images"] == 24
+    _, of_both = evaluated(place, "mine agreement --data data --workers 1")
+    assert of_both["result"] == others["result"]
+    refused(place, "mine agreement --test data/val", 2, "no such option --test")
 
 
 def test_baselines(place: Path):

@@ -33,7 +33,7 @@ from deepcluster.evaluation.group_agreement import (
     predicted_agreement,
     refuse_without_groups,
 )
-from deepcluster.evaluation.labelled_images import LabelledImages, opened, splits
+from deepcluster.evaluation.labelled_images import LabelledImages, judged_part, opened, splits
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
@@ -177,8 +177,8 @@ def _probe(
     for layer in result.layers:
         if layer.is_at_edge:
             bench.display.say(
-                f"{layer.layer}: the best step, {layer.step:g}, is the last of those tried; others "
-                "(--steps) may do better"
+                f"{layer.layer}: the best step, {layer.step:g}, is at the edge of those tried; "
+                "others (--steps) may do better"
             )
     return _about(subject, asked.settings, result, train, test)
 
@@ -207,11 +207,11 @@ def _agreement(
         result = own_agreement(folder)
         about = {"data": {"images": folder.settings.get("images")}, "result": asdict(result)}
     else:
-        quick_check(asked.data)
+        place = judged_part(asked.data)
+        quick_check(place)
         subject = of_run(folder).on(bench.world)
         refuse_without_groups(subject)  # before images are read
-        shape = subject.shape
-        labelled = opened(asked.data, shape.input_size, subject.colour, asked.stores, bench)
+        labelled = opened(place, subject.shape.input_size, subject.colour, asked.stores, bench)
         result = predicted_agreement(subject, labelled, bench)
         about = {"data": {"images": _described(labelled)}, "result": asdict(result)}
     of = f"{result.groups:,} groups, {result.classes:,} classes, {result.images:,} images"

@@ -93,8 +93,12 @@ class Nearest(Labelled):
 
 
 @dataclass(frozen=True)
-class Agreement(Labelled):
+class Agreement(LinkFlags, Common):
     """How well a run's groups agree with the folders of its own images, or of others (--data)."""
+
+    data: Folder = None
+    """Images in one folder per class, or a list, shards or a store of such; of a folder with \
+    train/ and val/ (or test/) the latter."""
 
 
 @dataclass(frozen=True)

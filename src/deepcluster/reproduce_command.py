@@ -315,8 +315,8 @@ def _refuse_absent(flag: str, asked: tuple[str, ...], names: list[str]) -> None:
 
 
 def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
-    if asked.smoke and (asked.data or asked.second or asked.preset or asked.voc or _cities(asked)):
-        raise UsageError("--smoke has its own images and recipe; leave out --data and --preset")
+    if asked.smoke and (given := _not_for_smoke(asked)):
+        raise UsageError(f"--smoke has its own images, recipe and probes; leave out {given[0]}")
     if not asked.smoke and asked.data is None:
         raise UsageError(
             f"which images? deepcluster reproduce {study.name} --data DIR, where DIR has train/ "
@@ -353,6 +353,18 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
     ):
         if count is not None and count < 1:
             raise UsageError(f"{flag} {count}: use at least 1")
+
+
+def _not_for_smoke(asked: Reproduce) -> list[str]:
+    """The flags that were given and say what --smoke says itself."""
+    names = ["data", "second", "preset", "voc", "oxford", "paris", "probe_epochs", "tune"]
+    names += ["supervised_steps", "supervised_decays", "supervised_epochs"]
+    plain = Reproduce()
+    return [
+        ("--no-" if name == "tune" else "--") + name.replace("_", "-")
+        for name in names
+        if getattr(asked, name) != getattr(plain, name)
+    ]
 
 
 def _refuse_about_landmarks(asked: Reproduce, study: Study) -> None:

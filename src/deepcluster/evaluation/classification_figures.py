@@ -90,7 +90,7 @@ def _remarks(
         )
     if len(steps) > 1 and chosen.step in (min(steps), max(steps)):
         remarks.append(
-            f"the best step, {chosen.step:g}, is the last of those tried; others (--steps) may "
+            f"the best step, {chosen.step:g}, is at the edge of those tried; others (--steps) may "
             "do better"
         )
     missing = [

@@ -112,6 +112,12 @@ def splits(data: Path | None, train: Path | None, test: Path | None) -> tuple[Pa
     return train, test
 
 
+def judged_part(place: Path) -> Path:
+    """The test images, where a folder has its images in two parts; else the folder itself."""
+    there = [place / name for name in _TESTS if (place / name).is_dir()]
+    return there[0] if there and (place / "train").is_dir() else place
+
+
 def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> None:
     """Raise where a class of one is missing in the other: numbers would mean different things."""
     if list(train.names) == list(test.names):

@@ -283,8 +283,8 @@ class VOCSegmentation:
             )
             if step in (min(self.steps), max(self.steps)):
                 said.append(
-                    f"the best step, {step:g}, is the last of those tried; others (--steps) may do "
-                    "better"
+                    f"the best step, {step:g}, is at the edge of those tried; others (--steps) may "
+                    "do better"
                 )
         first = next(iter(results.values()))
         missing = [kind for kind, share in first["classes"].items() if share is None]
