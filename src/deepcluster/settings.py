@@ -154,6 +154,8 @@ class Run:
 
     def validate(self, images: int, processes: int = 1) -> None:
         """Refuse, before any work, what cannot be carried out on so many images."""
+        if images < 2:
+            raise UsageError(f"{images:,} usable images; give at least 2")
         if isinstance(self.clustering, KMeans):
             k = self.clustering.k
             if k < 2:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from deepcluster.report import verdict
 from deepcluster.report.changes import _compared, _togetherness, followed
 from deepcluster.report.groups import described
 from deepcluster.report.run_record import RunRecord
@@ -159,3 +161,21 @@ def test_settings_that_cannot_be_named_again_are_not_continued(
     commands = [command for _, command in ways_on(record)]
     assert "deepcluster train '/photos & <b>more</b>' --epochs 6 --fresh" in commands
     assert not any("--out" in command for command in commands if " train " in command)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "epochs", "done", "twice"),
+    [
+        (2.0, 20, 5, "--seed 1 --epochs 20 --minutes 4"),
+        (2.0, 5, 5, "--seed 1 --epochs 10"),
+        (0.0, 500, 1, "--seed 1 --epochs 2"),
+        (None, 20, 20, "--seed 1 --epochs 40"),
+    ],
+)
+def test_twice_as_long_doubles_what_ended_the_run(
+    minutes: float | None, epochs: int, done: int, twice: str
+) -> None:
+    words = ["--seed", "1", "--epochs", str(epochs), "--out", "a"]
+    words += [] if minutes is None else [f"--minutes={minutes}"]
+    effective = {"minutes": minutes, "epochs": epochs}
+    assert verdict._twice_as_long(words, effective, done) == twice.split()

@@ -147,7 +147,7 @@ def ways_on(record: RunRecord) -> list[tuple[str, str]]:
     if words and not record.finished:
         ways.append(("Continue where the run stopped", f"deepcluster train {shlex.join(words)}"))
     if record.finished:
-        longer = shlex.join([*_without(words, "--epochs", "--out"), "--epochs", str(2 * epochs)])
+        longer = shlex.join(_twice_as_long(words, effective, len(record.journal)))
         if words and effective.get("training.schedule", "constant") == "constant":
             ways.append(("Train on, twice as long", f"deepcluster train {longer} --out {run}"))
         else:
@@ -172,6 +172,15 @@ def ways_on(record: RunRecord) -> list[tuple[str, str]]:
         ]
     ways.append(("This page again", f"deepcluster report {run}"))
     return ways
+
+
+def _twice_as_long(words: list[str], effective: dict[str, Any], done: int) -> list[str]:
+    """The words with twice of what ended the run: minutes where they did, else epochs."""
+    minutes, epochs = effective.get("minutes"), effective.get("epochs", done) or 1
+    if minutes and done < epochs:
+        return [*_without(words, "--minutes", "--out"), "--minutes", f"{2 * minutes:g}"]
+    twice = 2 * (epochs if minutes is None else max(1, done))
+    return [*_without(words, "--epochs", "--minutes", "--out"), "--epochs", str(twice)]
 
 
 def _without(words: list[str], *flags: str) -> list[str]:
