@@ -111,8 +111,7 @@ class Terms:
     def supervised(self, front: Literal["sobel", "rgb"] | None = None) -> tuple[Run, ...]:
         """The candidates of the supervised baseline: the recipe's network, on the classes.
 
-        Crops and dropout are the paper's, the step falls to zero, the head has momentum: what
-        suits labels.
+        Crops are the paper's, the step falls to zero, the head has momentum: what suits labels.
         """
         paper, own = Run(), self.recipe
         network = own.network if front is None else replace(own.network, front=front)
@@ -126,7 +125,7 @@ class Terms:
                 draw=paper.draw,
                 crops=paper.crops,
                 jitter=paper.jitter,
-                network=replace(network, clustered="top", views=1, dropout=paper.network.dropout),
+                network=replace(network, clustered="top", views=1),
                 training=replace(
                     paper.training,
                     step=step,
