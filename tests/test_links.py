@@ -22,8 +22,8 @@ from deepcluster.figure_command import ReproduceFigure
 from deepcluster.figure_command import _terms as terms_of_figure
 from deepcluster.images.kept import Pixels
 from deepcluster.reproduce_command import BY_NAME as STUDIES
-from deepcluster.reproduce_command import Reproduce
 from deepcluster.reproduce_command import _terms as terms_of_study
+from deepcluster.reproduce_flags import Reproduce
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError
 from deepcluster.runtime.run_folder import RunFolder

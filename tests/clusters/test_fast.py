@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from kernel_child import says_equal
 
 from deepcluster.clusters import KMeans, kmeans
 from deepcluster.clusters.rows import Rows
@@ -22,13 +20,7 @@ CHECKS = Path(__file__).with_name("kernels_child.py")
 
 
 def agrees(device: str, **environment: str) -> None:
-    result = subprocess.run(
-        [sys.executable, CHECKS, device],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert result.stdout.strip() == "equal", result.stderr
+    says_equal(str(CHECKS), device, **environment)
 
 
 @pytest.mark.skipif(

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
+from kernel_child import says_equal
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn import functional as F
@@ -155,13 +152,7 @@ print("equal")
 
 
 def agrees(device: str, **environment: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", CHECK.format(device=device)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert result.stdout.strip() == "equal", result.stderr
+    says_equal("-c", CHECK.format(device=device), **environment)
 
 
 def test_the_kernel_agrees_with_the_plain_version_under_the_interpreter():

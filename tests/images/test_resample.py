@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_child import says_equal
 from PIL import Image
 from torchvision.transforms.v2 import functional as reference
 
@@ -131,13 +130,7 @@ print("equal")
 def kernel_agrees(device: str, **environment: str) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
     tests = os.path.dirname(__file__)  # noqa: PTH120
-    result = subprocess.run(
-        [sys.executable, "-c", KERNEL.format(tests=tests, device=device)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert result.stdout.strip() == "equal", result.stderr
+    says_equal("-c", KERNEL.format(tests=tests, device=device), **environment)
 
 
 def test_the_kernel_is_the_plain_version_under_the_interpreter():

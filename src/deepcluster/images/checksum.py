@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import zlib
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deepcluster.images.compiled import compiled
 
 ARGUMENTS = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p)
 """Of `fold` in `checksum.c`."""
@@ -46,15 +47,12 @@ def _crc32(kernel: ctypes.CDLL, data: NDArray[np.uint8], before: int) -> int:
 
 @cache
 def _kernel() -> ctypes.CDLL | None:
-    for library in Path(__file__).parent.glob("_checksum*.so"):
-        try:
-            kernel = ctypes.CDLL(str(library))
-            kernel.fold.argtypes, kernel.fold.restype = ARGUMENTS, ctypes.c_int64
-            if kernel.fold_works() and _agrees(kernel):
-                return kernel
-        except (OSError, AttributeError):  # of another machine, or of another version
-            continue
-    return None
+    return compiled("_checksum", _is_usable)
+
+
+def _is_usable(kernel: ctypes.CDLL) -> bool:
+    kernel.fold.argtypes, kernel.fold.restype = ARGUMENTS, ctypes.c_int64
+    return bool(kernel.fold_works()) and _agrees(kernel)
 
 
 def _agrees(kernel: ctypes.CDLL) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deepcluster.images.compiled import compiled
 
 Room = Callable[[tuple[int, ...]], NDArray[np.uint8]]
 """Gives memory for a picture of a shape."""
@@ -97,15 +98,12 @@ def is_there() -> bool:
 
 @cache
 def _kernel() -> ctypes.CDLL | None:
-    for library in Path(__file__).parent.glob("_shrink*.so"):
-        try:
-            kernel = ctypes.CDLL(str(library))
-            kernel.shrink.argtypes = ARGUMENTS
-            if kernel.shrink_works() and _agrees(kernel):
-                return kernel
-        except (OSError, AttributeError):  # of another machine, or of another version
-            continue
-    return None
+    return compiled("_shrink", _is_usable)
+
+
+def _is_usable(kernel: ctypes.CDLL) -> bool:
+    kernel.shrink.argtypes = ARGUMENTS
+    return bool(kernel.shrink_works()) and _agrees(kernel)
 
 
 def _agrees(kernel: ctypes.CDLL) -> bool:
