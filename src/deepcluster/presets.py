@@ -70,7 +70,7 @@ def small_alexnet() -> Run:
         jitter=Jitter(brightness=0.4, contrast=0.6, blur=0.5, erase=0.3),
         draw=Draw(reassign=2.0),  # looking six times takes longer than learning once
         clustering=KMeans(k=200, precision="bfloat16"),
-        training=Optimization(smoothing=0.1),  # the groups are no truth
+        training=Optimization(smoothing=0.1, weight_decay=1e-4),  # the groups are no truth
         speed=Speed(look_batch=1024),  # 256 do not keep such a card busy
     )
 

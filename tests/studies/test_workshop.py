@@ -12,7 +12,10 @@ import pytest
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
-from deepcluster.runtime.errors import DataError, ResumeError
+from deepcluster.images.kept import Pixels
+from deepcluster.images.packing import pack
+from deepcluster.images.source import Folder
+from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import Figured, Row
@@ -156,6 +159,21 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     assert (second.out / "trials" / "supervised.json").read_text() == json.dumps(
         trials, indent=2
     ) + "\n"
+
+
+def test_a_store_cannot_be_tuned_on_and_is_refused_before_training(
+    workshop: Workshop, tmp_path: Path
+):
+    first = workshop.terms.data[0]
+    store = tmp_path / "packed"
+    pack(Folder(first.train), store, "grey", Pixels(), workers=1)
+    terms = replace(
+        workshop.terms, data=(replace(first, train=store),), grid=Grid((0.05, 0.1), (1e-3,), (1,))
+    )
+    rows = [Row("trained", terms.recipe), Row.tuned("supervised", terms.supervised())]
+    with pytest.raises(UsageError, match=r"tuning supervised needs a folder .*--no-tune"):
+        replace(workshop, terms=terms).carry_out(rows)
+    assert not (workshop.out / "runs").exists()
 
 
 def test_what_is_chosen_by_images_it_knows_is_noted(workshop: Workshop):

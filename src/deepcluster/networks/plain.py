@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from deepcluster.networks.folded import FoldedConv2d
 from deepcluster.runtime.errors import UsageError
 
 
@@ -56,8 +57,9 @@ def convolution(
     channels: int, filters: int, side: int, *, stride: int = 1, padding: int
 ) -> nn.Sequential:
     """A convolution, its batch norm and its ReLU."""
+    kind = FoldedConv2d if stride > 1 else nn.Conv2d
     return nn.Sequential(
-        nn.Conv2d(channels, filters, side, stride=stride, padding=padding),
+        kind(channels, filters, side, stride=stride, padding=padding),
         nn.BatchNorm2d(filters),
         nn.ReLU(inplace=True),
     )

@@ -27,7 +27,7 @@ def write_kept_part(
     target: Path, place: Path, images: LabelledImages, held_out: float, seed: int
 ) -> None:
     """List the images that a probe with this share and seed learns from."""
-    _refuse_without_files(place, "trials")
+    refuse_without_files(place, "tuning")
     kept, _ = split(images, held_out, seed)
     names = images.images.names
     _write(target, ((place / decoded(names[i]), images.names[images.classes[i]]) for i in kept))
@@ -61,7 +61,7 @@ def write_uncurated(
 
 
 def _by_class(place: Path, how: Pixels) -> dict[str, list[_Entry]]:
-    _refuse_without_files(place, "this study")
+    refuse_without_files(place, "this study")
     found: dict[str, list[_Entry]] = {}
     for entry in selected(source_of(place), how).find():
         if entry.label is not None and entry.reason is None:
@@ -78,9 +78,12 @@ def _some(entries: list[_Entry], count: int, seed: int, purpose: str) -> list[_E
     return [entries[i] for i in np.sort(chosen)]
 
 
-def _refuse_without_files(place: Path, what: str) -> None:
+def refuse_without_files(place: Path, what: str, otherwise: str = "") -> None:
+    """Raise where there are no files that a list could name."""
     if not place.is_dir() or is_store(place):
-        raise UsageError(f"{place}: {what} needs a folder with one folder of files per class")
+        raise UsageError(
+            f"{place}: {what} needs a folder with one folder of files per class{otherwise}"
+        )
 
 
 def _write(target: Path, entries: Iterable[_Entry]) -> None:

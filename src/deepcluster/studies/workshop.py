@@ -36,7 +36,7 @@ from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
-from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.image_lists import refuse_without_files, write_kept_part
 from deepcluster.studies.parts import Parts, as_json
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
@@ -67,6 +67,11 @@ class Workshop:
         """Train and judge every row with every seed of its."""
         for row in rows:
             self._refuse_adopted(row)
+            if (
+                len(row.candidates) > 1 and not self.networks_of
+            ):  # now, not after hours of other rows
+                where = self.terms.data[0].train
+                refuse_without_files(where, f"tuning {row.name}", "; or give --no-tune")
         seeds_of = {
             row.name: tuple(row.adopted) or self.terms.seeds[: None if row.every_seed else 1]
             for row in rows
