@@ -15,6 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
+from deepcluster import cli
+from deepcluster.cli import main
+
 QUICK = "--preset small --out run --k 4 --epochs 1 --batch 16 --network.width 16 --device cpu"
 
 
@@ -321,3 +324,34 @@ def test_a_reader_who_leaves_is_told_nothing():
     found = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(writer)
     assert (found.returncode, found.stderr) == (141, b"")
+
+
+def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "nowhere-at-all", "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.endswith("deepcluster: nowhere-at-all: no such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "goes"),
+    [
+        ("train photos", "continues"),
+        ("pack photos store", "continues"),
+        ("evaluate run voc-detection", "continues"),
+        ("evaluate run linear", "begins anew"),
+        ("check photos", "begins anew"),
+        ("", "begins anew"),
+    ],
+)
+def test_who_insists_on_stopping_is_told_the_truth(
+    words: str, goes: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def insist(_words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_carry_out", insist)
+    assert main(words.split()) == 130
+    assert capsys.readouterr().err == (
+        f"deepcluster: stopped at once; what was saved is whole, and the same command {goes}\n"
+    )

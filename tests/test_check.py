@@ -218,3 +218,30 @@ def test_needs_follow_the_number_of_images(images: Path) -> None:
 def test_rates_are_those_of_the_network(images: Path) -> None:
     rates = plan.rates(small(), 24, World())
     assert min(rates.look, rates.group, rates.learn) > 0
+
+
+def test_rates_are_measured_as_train_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small()
+    few = replace(
+        run,
+        network=replace(run.network, clustered="conv5", views=6),
+        draw=replace(run.draw, reassign=500.0),  # so that three images make whole batches
+    )
+    looked: list[tuple[object, ...]] = []
+    sizes: list[int] = []
+    whole, made = plan.looked_at, plan._batch
+
+    def look(network: Any, *how: Any) -> Any:
+        looked.append(how)
+        return whole(network, *how)
+
+    def batch(run: Any, size: int, world: World) -> Any:
+        sizes.append(size)
+        return made(run, size, world)
+
+    monkeypatch.setattr(plan, "looked_at", look)
+    monkeypatch.setattr(plan, "_batch", batch)
+    plan.rates(few, 3, World())
+    assert set(looked) == {("conv5", 6)}
+    assert set(sizes[:-1]) == {3}  # there are no more to look at
+    assert sizes[-1] == run.training.batch

@@ -65,6 +65,10 @@ deepcluster reproduce NAME --help shows the flags; docs/studies.md says what eac
 """
 
 
+_CONTINUED = ("train", "demo", "pack", "tile", "embed", "predict", "reproduce")
+_STAGED = ("voc-", "retrieval")  # evaluations that keep what they have done
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command; gives the exit code (0 done, 2 misuse, see docs/exit-codes.md)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -77,35 +81,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _carry_out(words)
         sys.stdout.flush()
         return code
-    except DeepClusterError as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if debug:
+            traceback.print_exc()
+        return _told(error, words)
+
+
+def _told(error: BaseException, words: Sequence[str]) -> int:
+    """Say in one sentence how a command ended; gives its exit code."""
+    if isinstance(error, DeepClusterError):
         # All processes read the same words; what is wrong with those is said once, by the leader.
         # torchrun ends all as soon as one has ended, so the others leave it the time to say it.
         if not isinstance(error, UsageError) or os.environ.get("RANK", "0") == "0":
             _complain(str(error))
         else:
             time.sleep(10)
-        code = error.exit_code
-    except Interrupted as stop:
+        return error.exit_code
+    if isinstance(error, Interrupted):
         if os.environ.get("RANK", "0") == "0":
-            is_staged = words[2:3] and words[2].startswith(("voc-", "retrieval"))
-            anew = words[:1] == ["evaluate"] and not is_staged
-            again = "begins anew" if anew else "continues"
-            _complain(f"stopped; what was saved is whole, and the same command {again}")
-        code = stop.exit_code
-    except KeyboardInterrupt:
-        _complain("stopped at once; the last checkpoint is whole, and the same command continues")
-        code = 130
-    except BrokenPipeError:
+            _complain(f"stopped; what was saved is whole, and the same command {_goes(words)}")
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        _complain(f"stopped at once; what was saved is whole, and the same command {_goes(words)}")
+        return 130
+    if isinstance(error, BrokenPipeError):
         # Whoever read the output has left, as `head` does: there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
-    except Exception as error:
-        sentence = _known_shortage(error)
-        code = 6 if sentence else 1
-        _complain(sentence or f"unexpected {type(error).__name__}: {error} (--debug shows where)")
-    if debug:
-        traceback.print_exc()
-    return code
+        return 141
+    sentence = _known_shortage(error)
+    _complain(sentence or f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+    return 6 if sentence else 1
+
+
+def _goes(words: Sequence[str]) -> str:
+    """What a command does that was stopped before."""
+    staged = words[:1] == ["evaluate"] and words[2:3] and words[2].startswith(_STAGED)
+    return "continues" if staged or (words[:1] and words[0] in _CONTINUED) else "begins anew"
 
 
 def _carry_out(words: list[str]) -> int:
@@ -344,7 +357,7 @@ def _complain(sentence: str) -> None:
         print(f"{who}: {sentence}", file=sys.stderr)
 
 
-def _known_shortage(error: Exception) -> str | None:
+def _known_shortage(error: BaseException) -> str | None:
     """What to say when the machine is too small for what was asked."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out of memory; try a smaller --batch or --input-size"

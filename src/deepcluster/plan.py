@@ -14,7 +14,7 @@ from deepcluster.clusters.neighbours import nearest
 from deepcluster.images.crops import normalize
 from deepcluster.images.index import Index
 from deepcluster.intake import colour_for
-from deepcluster.networks import Network, fresh_head
+from deepcluster.networks import Network, fresh_head, looked_at
 from deepcluster.pseudolabels.batches import Batch
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
@@ -97,7 +97,7 @@ def _look(network: Network, run: Run, images: int, world: World) -> int:
         torch.inference_mode(),
         torch.autocast(world.device.type, run.autocast, enabled=run.autocast is not None),
     ):
-        network.trunk(normalize(batch.images))
+        looked_at(network, run.network.clustered, run.network.views)(normalize(batch.images))
     return batch.total
 
 
@@ -127,7 +127,8 @@ def _learning(network: Network, run: Run, images: int, world: World) -> float:
             recorder=recorder,
         )
 
-    batch = _batch(run, min(run.training.batch, images), world)
+    drawn = max(1, round(images * run.draw.reassign))  # few images are drawn many times
+    batch = _batch(run, min(run.training.batch, drawn), world)
     learn(iter([batch]))  # the first step of all prepares what the others use
     begun = time.monotonic()
     done = learn(_for_a_while(batch))
