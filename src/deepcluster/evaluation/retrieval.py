@@ -212,7 +212,8 @@ class Retrieval:
         images = sum(bench.world.counts(images))
         if not images:
             raise DataError(f"--whiten-on {encoded(str(source.place))}: no image can be used")
-        return fitted(moments.over(bench.world), self.dimensions or width, bench.world), images
+        dimensions = self.dimensions or width
+        return fitted(moments.over(bench.world), dimensions, bench.world, of="regions"), images
 
     def _described(
         self,

@@ -86,8 +86,15 @@ class Whitening:
         return Features(matrix, finite, _unframed(pca, raw))
 
 
-def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
-    """The whitening map of rows with these moments, with as many dimensions as they can bear."""
+def fitted(moments: Moments, dimensions: int, world: World, of: str = "images") -> PCA:
+    """The whitening map of rows with these moments, with as many dimensions as they can bear.
+
+    Args:
+        moments: Of the rows of all processes.
+        dimensions: At most so many.
+        world: The processes.
+        of: What a row is of, for what is said where they are too few.
+    """
     covariance = moments.covariance
     variance = float(covariance.diagonal().mean())
     if not math.isfinite(variance):
@@ -115,7 +122,7 @@ def fitted(moments: Moments, dimensions: int, world: World) -> PCA:
         why = (
             f"the features have only {rank} independent directions"
             if rank <= bearable
-            else f"{moments.count:,} images bear one for every 20, at least 8"
+            else f"{moments.count:,} {of} bear one for every 20, at least 8"
         )
         warnings.warn(
             DimensionsShrunk(f"{kept} dimensions instead of {dimensions}: {why}"), stacklevel=3
