@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -103,8 +104,9 @@ def test_a_typo_in_the_preset_suggests_the_right_one(images: Path, tmp_path: Pat
     refused(["train", str(images), "--preset", "smal"], tmp_path, 2, "smal", "did you mean small?")
 
 
-def test_a_value_of_the_wrong_kind_names_the_flag(images: Path, tmp_path: Path):
-    refused(["train", str(images), "--epochs", "many"], tmp_path, 2, "--epochs", "many")
+@pytest.mark.parametrize("flag", ["--epochs", "--k", "--input-size"])
+def test_a_value_of_the_wrong_kind_names_the_flag(flag: str, images: Path, tmp_path: Path):
+    refused(["train", str(images), flag, "many"], tmp_path, 2, f": {flag}: 'many' is no whole")
 
 
 def test_the_equals_sign_of_other_tools_is_explained(images: Path, tmp_path: Path):
@@ -331,6 +333,18 @@ def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
     assert said.endswith("deepcluster: nowhere-at-all: no such file or directory\n")
+
+
+def test_a_place_that_nobody_may_use_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(_words: list[str]) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "closed/x.csv")
+
+    monkeypatch.setattr(cli, "_carry_out", denied)
+    assert main(["embed"]) == 6
+    said = capsys.readouterr().err
+    assert said.startswith("deepcluster: no permission to use closed/x.csv; name another place")
 
 
 @pytest.mark.parametrize(

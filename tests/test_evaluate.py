@@ -16,6 +16,9 @@ from typing import Any
 
 import child
 import pytest
+from PIL import Image, ImageOps
+
+from deepcluster.evaluation.circumstances import commit
 
 TINY = "--input-size 64 --width 16 --workers 1 --device cpu"
 PROBE = "--epochs 2 --batch 8 --steps 1 10 --decays 1e-6"
@@ -63,6 +66,11 @@ def test_linear_probes_of_a_run(place: Path):
     assert record["data"]["train"]["images"] == 48
     assert record["versions"]["device"] == "cpu"
     assert record["trained"]["clustering.k"] == 4
+    assert record["settings"]["layers"] == [f"conv{number}" for number in range(1, 6)]
+    closing = json.loads((place / "runs/mine/closing.json").read_text())
+    for name in ("model.safetensors", "groups.safetensors"):
+        assert record["weights"][name] == closing["sha256"][name]
+    assert record["commit"] == commit()
     for line in output.splitlines():
         assert len(line) <= 100
 
@@ -71,6 +79,7 @@ def test_fc6_to_fc8_of_a_run(place: Path):
     output, record = evaluated(place, f"mine mlp --data data {PROBE} --hidden 8 --workers 1")
     assert "mine: fc6 to fc8 on data/train" in output
     assert [layer["layer"] for layer in record["result"]["layers"]] == ["fc8"]
+    assert record["settings"]["hidden"] == 8
 
 
 def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
@@ -78,6 +87,29 @@ def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
     assert "not asked of 200 neighbours" in output
     assert [vote["neighbours"] for vote in record["result"]["votes"]] == [20]
     assert record["result"]["whitening"] == "the run's"
+    assert record["settings"]["layer"] == "fc7"
+    assert record["settings"]["dimensions"] == record["result"]["width"]
+    assert "24 of 24 test images are training images too" in output
+
+
+def test_what_is_left_out_and_what_is_in_both_parts(place: Path, tmp_path: Path):
+    shutil.copytree(place / "data", tmp_path / "data")
+    kind = tmp_path / "data/val/kind0"
+    for path in kind.parent.rglob("*.png"):
+        ImageOps.invert(Image.open(path).convert("RGB")).save(path)
+    output, _ = evaluated(tmp_path, f"random knn --data data {TINY}")
+    assert "are training images too" not in output
+    for number, path in enumerate(sorted((tmp_path / "data/train/kind0").iterdir())[:2]):
+        shutil.copy(path, kind / f"copy{number}.png")
+    (kind / "broken.png").write_bytes(b"nothing")
+    output, record = evaluated(tmp_path, f"random knn --data data {TINY} --seed 3")
+    assert "2 of 26 test images are training images too" in output
+    (left_out,) = record["data"]["test"]["left_out"]
+    assert left_out["name"] == "kind0/broken.png"
+    assert left_out["reason"]
+    assert record["data"]["train"]["left_out"] == []
+    assert record["settings"]["seed"] == 3
+    assert record["weights"] is None
 
 
 def test_agreement_with_the_runs_own_folders_and_with_others(place: Path):
@@ -207,6 +239,11 @@ def test_data_that_cannot_be_used(place: Path, tmp_path: Path):
         for number, path in enumerate(sorted((place / "data" / name).rglob("*.png"))):
             shutil.copy(path, flat / name / f"{number}.png")
     refused(tmp_path, "mine linear --data flat", 3, "flat/train has no labels", "folder")
+    shutil.copytree(place / "data", tmp_path / "loose")
+    for name in ("x.png", "y.png"):
+        shutil.copy(flat / "val/0.png", tmp_path / "loose/val" / name)
+    said = "loose/val: 2 of 26 images have no class (x.png, ...)"
+    refused(tmp_path, "mine linear --data loose", 3, said, "the folder of its class")
     other = tmp_path / "other"
     shutil.copytree(place / "data", other)
     (other / "val/kind3").rename(other / "val/kind9")

@@ -42,6 +42,10 @@ def test_retrieval_and_what_it_leaves(place: Path):
     record = json.loads((place / output.splitlines()[-1].removeprefix("written to ")).read_text())
     assert record["protocol"] == "retrieval"
     assert record["data"]["absent"] == ["hall_9"]
+    assert record["data"]["whitening"] == "other"
+    assert len(record["data"]["whitening_fingerprint"]) == 16
+    assert record["settings"]["layer"] == "conv5"
+    assert record["settings"]["dimensions"] == record["result"]["seeds"][0]["width"]
     assert record["network"]["front"] == "sobel"
     figures = record["result"]["levels"]["all"]
     assert 0 < figures["map"] <= 1

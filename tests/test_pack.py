@@ -10,12 +10,17 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import child
 import numpy as np
 import pytest
 
 from deepcluster.cli import main
+from deepcluster.images.kept import Pixels
+from deepcluster.images.store import Store
+from deepcluster.intake import Intake
+from deepcluster.settings import Architecture, Run
 
 SETTINGS = "--preset small --k 4 --epochs 2 --batch 16 --network.width 16 --device cpu".split()
 
@@ -143,6 +148,28 @@ def test_what_a_store_keeps_is_among_the_settings_that_change_results(images: Pa
     assert "pixels.short_side: 64 there, 256 now" in output
 
 
+def test_a_store_smaller_than_the_input_says_so_where_the_images_are_larger(
+    images: Path, tmp_path: Path
+):
+    assert main(["pack", str(images), str(tmp_path / "store"), "--short-side", "64"]) == 0
+    index = Store(tmp_path / "store").index
+
+    def said(place: Path, **pixels: Any) -> str | None:
+        run = Run(network=Architecture(input_size=128), pixels=Pixels(**pixels))
+        return Intake(place).enlarged(index, run)
+
+    of_the_store = said(tmp_path / "store", short_side=64)
+    assert of_the_store is not None
+    assert "short side of 64 px, and crops of them are enlarged to 128 px" in of_the_store
+    assert "pack with --short-side 128 or more, or train with --input-size 64" in of_the_store
+    assert "use --pixels.short-side 128 or more" in (said(images, short_side=64) or "")
+    # Of 72 pixels, the images themselves are too small.
+    for pixels in ({"short_side": 72}, {"short_side": 64, "keep": "files"}):
+        assert said(images, **pixels) == "30 images are smaller than 128 px; enlarged to it"
+    run = Run(network=Architecture(input_size=64), pixels=Pixels(short_side=64))
+    assert Intake(images).enlarged(index, run) is None
+
+
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
@@ -151,6 +178,7 @@ def test_what_a_store_keeps_is_among_the_settings_that_change_results(images: Pa
         (["pack", "IMAGES", "store", "--workers", "0"], 2, "use at least 1"),
         (["pack", "nowhere", "store"], 2, "nowhere"),
         (["pack", "IMAGES", "store", "--short-sid", "3"], 2, "did you mean --short-side?"),
+        (["pack", "IMAGES", "store", "--side", "64"], 2, "did you mean --short-side?"),
         (["pack", "IMAGES", "store", "--colour", "green"], 2, "green"),
         (["pack", "IMAGES", "taken"], 2, "letter.txt"),
     ],

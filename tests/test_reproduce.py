@@ -112,6 +112,16 @@ def test_a_study_from_a_folder_of_images_and_again(place: Path):
     assert code == 0
     assert "epoch " not in again
     assert json.loads((place / "out/data.json").read_text())["measured"] == data["measured"]
+    at = words.index("--rows")
+    one = [*words[: at + 1], "random-sobel", *words[at + 3 :]]
+    code, rest = child.run(one, place)
+    assert code == 0
+    assert "Sobel: done before" in rest
+    assert json.loads((place / "out/data.json").read_text())["measured"] == data["measured"]
+    three = one.index("1", one.index("--seeds")) + 1
+    code, fewer = child.run([*one[:three], "2", *one[three:]], place)
+    assert code == 0
+    assert "no longer in the table: Sobel" in fewer
     code, other = child.run(["reproduce", "draw", "--data", "data", "--out", "out"], place)
     assert code == 2
     assert "holds the study sobel" in other

@@ -369,6 +369,34 @@ def test_changed_images_are_refused(textures: Callable[[int], Path], tmp_path: P
     assert "1 removed" in output
 
 
+def test_a_run_of_other_images_is_not_called_changed(
+    images: Path, textures: Callable[[int], Path], tmp_path: Path
+):
+    assert child.run(command(images, epochs=1), tmp_path)[0] == 0
+    others = textures(IMAGES + 1)
+    code, output = child.run(command(others, epochs=1), tmp_path)
+    assert code == 4
+    assert f"run is a run of other images, those of {images} and not of {others}; name" in output
+    moved = textures(IMAGES)  # the same images elsewhere
+    assert "already finished" in child.run(command(moved, epochs=1), tmp_path)[1]
+
+
+def test_that_earlier_runs_are_not_continued_is_one_line(images: Path, tmp_path: Path):
+    def trained(k: int) -> str:
+        words = command(images, epochs=1, k=k)
+        at = words.index("--out")
+        return child.run(words[:at] + words[at + 2 :], tmp_path)[1]
+
+    name = f"runs/{images.name}"
+    assert "not continuing" not in trained(2)
+    assert f"not continuing: {name}-1 was begun with other settings" in trained(3)
+    assert "not continuing" not in trained(999)  # refused
+    output = trained(4)
+    assert output.count("not continuing") == 1
+    assert f"not continuing any of 2 earlier runs; the last: {name}-2 was begun" in output
+    assert "not continuing" not in trained(2)
+
+
 def test_journal_and_labels_keep_one_line_per_epoch(
     images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
 ):

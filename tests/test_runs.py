@@ -35,7 +35,7 @@ def test_runs_are_listed(folder: Path, capsys: pytest.CaptureFixture):
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["run", "images", "network"]
     assert first.split()[:5] == ["one", "24", "alexnet", "sobel", "64"]
-    assert first.split()[5:7] == ["4", "1/1"]
+    assert first.split()[5:7] == ["4", "1"]
     assert second.split()[:2] == ["deep/two", "23"]
     assert "  finished  " in second
     assert second.endswith("look closer: the loss is near that of guessing")  # after one epoch
@@ -51,6 +51,7 @@ def test_unfinished_and_damaged_runs_are_listed_too(
     assert main(["runs", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "not finished" in output
+    assert "  1/1  " in output
     assert "settings.json cannot be read" in output
     (tmp_path / "empty").mkdir()
     assert main(["runs", str(tmp_path / "empty")]) == 0
@@ -94,6 +95,22 @@ def test_a_run_and_itself_do_not_differ(folder: Path, capsys: pytest.CaptureFixt
     assert "settings: the same" in output
     assert "NMI 1.000 over the 24" in output
     assert "only" not in output
+
+
+def test_runs_are_compared_by_their_names(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder.parent)
+    assert main(["diff", "one", "deep/two"]) == 0
+
+
+def test_of_a_run_that_its_minutes_ended_the_epochs_are_told(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    run = Path(shutil.copytree(folder / "one", tmp_path / "runs/one"))
+    settings = json.loads((run / "settings.json").read_text())
+    settings["effective"] |= {"epochs": 500, "minutes": 0.1}
+    (run / "settings.json").write_text(json.dumps(settings))
+    assert main(["runs", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[5:7] == ["4", "1"]
 
 
 def test_bad_input(folder: Path, capsys: pytest.CaptureFixture):

@@ -145,6 +145,14 @@ def test_the_head_and_its_momentum_survive_the_epoch(whole: Path):
     assert load_file(checkpoint / "head_momentum.safetensors")["0"].abs().sum() > 0
 
 
+def test_nothing_is_announced_of_clusterings_that_are_not_made(images: Path, tmp_path: Path):
+    words = "--labels folders --epochs 1 --network.width 16 --device cpu --out run"
+    code, output = child.run(["train", str(images), *words.split()], tmp_path)
+    assert code == 0, output
+    said = [line for line in output.splitlines() if line.startswith("  ")]
+    assert said == ["  a narrow AlexNet at 64 px: 48 images on a CPU"]
+
+
 def test_a_folder_without_classes_is_refused(images: Path, tmp_path: Path):
     flat = tmp_path / "flat"
     flat.mkdir()

@@ -274,7 +274,7 @@ def _check_run(words: list[str]) -> None:
     if words and not words[0].startswith("-"):
         from deepcluster.runtime.run_folder import finished_run
 
-        finished_run(Path(words[0]))
+        finished_run(words[0])
     if len(words) > 1 and not words[1].startswith("-"):
         from deepcluster.images.source import is_picture, quick_check
 
@@ -358,12 +358,16 @@ def _complain(sentence: str) -> None:
 
 
 def _known_shortage(error: BaseException) -> str | None:
-    """What to say when the machine is too small for what was asked."""
+    """What to say when the machine is too small for what was asked, or does not permit it."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out of memory; try a smaller --batch or --input-size"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             "no space left on the disk; make room, or write to another place; what was saved "
             "before is whole, and the same command continues"
+        )
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return (
+            f"no permission to use {error.filename}; name another place, or change who may use it"
         )
     return None

@@ -35,7 +35,7 @@ class Embed:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     images: Images
     """Folder, one image, list of paths (.txt, .csv, .parquet), 'tar/shards/*.tar' or store."""
@@ -73,7 +73,7 @@ class Predict:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     images: Images
     """Folder, one image, list of paths (.txt, .csv, .parquet), 'tar/shards/*.tar' or store."""

@@ -33,8 +33,15 @@ from deepcluster.evaluation.group_agreement import (
     predicted_agreement,
     refuse_without_groups,
 )
-from deepcluster.evaluation.labelled_images import LabelledImages, judged_part, opened, splits
+from deepcluster.evaluation.labelled_images import (
+    LabelledImages,
+    in_both,
+    judged_part,
+    opened,
+    splits,
+)
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
+from deepcluster.evaluation.mlp import hidden_width
 from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
@@ -146,7 +153,7 @@ def _transfer(
     return {
         "network": asdict(subject_shape(asked, name, folder)),
         "data": outcome.data,
-        "settings": asdict(settings),  # type: ignore[call-overload]
+        "settings": {**asdict(settings), **outcome.settled},  # type: ignore[call-overload]
         "result": outcome.result,
     }
 
@@ -157,8 +164,11 @@ def _probe(
     asked.settings.validate()
     places = splits(asked.data, asked.train, asked.test)
     subject = subject_of(asked, name, folder, asked.settings.seed).on(bench.world)
+    settled: dict[str, Any]  # now, since a layer may be refused before images are read
     if isinstance(asked.settings, LinearProbe):
-        chosen_layers(subject.network, asked.settings.layers)  # before images are read
+        settled = {"layers": chosen_layers(subject.network, asked.settings.layers)}
+    else:
+        settled = {"hidden": hidden_width(subject.network, asked.settings.hidden)}
     train, test = _opened(asked, places, subject, bench)
     result = asked.settings(subject.network, train, test, bench)
     _show(probe_table(result, f"{name}: {_titles[type(asked)]} on {train.place}"), bench.display)
@@ -180,7 +190,8 @@ def _probe(
                 f"{layer.layer}: the best step, {layer.step:g}, is at the edge of those tried; "
                 "others (--steps) may do better"
             )
-    return _about(subject, asked.settings, result, train, test)
+    settings = {**asdict(asked.settings), **settled}
+    return _about(subject, settings, result, train, test)
 
 
 def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) -> dict[str, Any]:
@@ -195,7 +206,13 @@ def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) 
     for vote in result.votes:
         table.add_row(f"{vote.neighbours}", _percent(vote.top1), _percent(vote.top5))
     _show(table, bench.display)
-    return _about(subject, asked.settings, result, train, test)
+    settled = {
+        "layer": asked.settings.layer or list(subject.network.layers)[-1],
+        "dimensions": result.width,
+        "whitening": result.whitening,
+        "seed": asked.seed,
+    }
+    return _about(subject, {**asdict(asked.settings), **settled}, result, train, test)
 
 
 def _agreement(
@@ -213,7 +230,7 @@ def _agreement(
         refuse_without_groups(subject)  # before images are read
         labelled = opened(place, subject.shape.input_size, subject.colour, asked.stores, bench)
         result = predicted_agreement(subject, labelled, bench)
-        about = {"data": {"images": _described(labelled)}, "result": asdict(result)}
+        about = {"data": {"images": labelled.described()}, "result": asdict(result)}
     of = f"{result.groups:,} groups, {result.classes:,} classes, {result.images:,} images"
     table = _table(f"{name}: {of}", ["figure", "value"])
     for title, value in (
@@ -292,26 +309,26 @@ def _opened(
     bench.display.say(
         f"{len(train):,} training and {len(test):,} test images of {len(train.names):,} classes"
     )
+    if both := in_both(train, test):
+        bench.display.say(
+            f"{both:,} of {len(test):,} test images are training images too (the same files), so "
+            "that figures are too high"
+        )
     return train, test
 
 
 def _about(
-    subject: Evaluated, settings: Any, result: Any, train: LabelledImages, test: LabelledImages
+    subject: Evaluated,
+    settings: dict[str, Any],
+    result: Any,
+    train: LabelledImages,
+    test: LabelledImages,
 ) -> dict[str, Any]:
     return {
         "network": asdict(subject.shape),
-        "data": {"train": _described(train), "test": _described(test)},
-        "settings": asdict(settings),
+        "data": {"train": train.described(), "test": test.described()},
+        "settings": settings,
         "result": asdict(result),
-    }
-
-
-def _described(labelled: LabelledImages) -> dict[str, Any]:
-    return {
-        "place": labelled.place,
-        "fingerprint": labelled.fingerprint,
-        "images": len(labelled),
-        "classes": len(labelled.names),
     }
 
 

@@ -23,7 +23,7 @@ class Explore:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     port: int = 8765
     """Where to serve; if it is busy, the next free one."""

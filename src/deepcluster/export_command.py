@@ -45,7 +45,7 @@ class Export:
     """Write the network of a run for other programs. Nothing is uploaded."""
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     to: Literal["safetensors", "onnx", "torchvision", "huggingface"]
     """safetensors: weights, preprocessing and settings in one file. onnx: pictures in, features out
@@ -64,7 +64,7 @@ def export_verb(words: list[str]) -> int:
     refuse_unknown(words, known, "deepcluster export --help", {})
     asked = flags.parsed(Export, words, "export")
     folder = finished_run(asked.run)
-    out = asked.out or Path(asked.run.resolve().name + _ENDINGS[asked.to])
+    out = asked.out or Path(folder.path.resolve().name + _ENDINGS[asked.to])
     if out.exists():
         raise UsageError(f"--out {out} exists; name another place, or delete it first")
     if asked.to == "onnx":

@@ -40,7 +40,7 @@ class Similar:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
     """One image file, or the path of an image of the run as clusters.parquet has it."""
@@ -67,7 +67,7 @@ class Duplicates:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     alike: float = ALIKE
     """Correlation from which on two images are near duplicates, up to 1."""
@@ -87,7 +87,7 @@ class Outliers:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     count: int = 20
     """How many."""

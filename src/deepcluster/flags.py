@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, cast
 
 import tyro
@@ -39,14 +40,31 @@ RunPlace = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 Count = Annotated[int | None, shown_as("N")]
 
 
-def parsed(kind: type[Command], words: list[str], verb: str, **options: Any) -> Command:
-    """The command that the words ask for; `options` are tyro's."""
+def parsed(
+    kind: type[Command],
+    words: list[str],
+    verb: str,
+    short: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
+) -> Command:
+    """The command that the words ask for.
+
+    Args:
+        kind: What can be asked for.
+        words: What was typed, short names spelled out.
+        verb: Which command it is.
+        short: The long name of each short one; what is wrong is told by the short one.
+        options: Tyro's.
+    """
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
             return tyro.cli(kind, args=words, prog=f"deepcluster {verb}", **options)
     except SystemExit:
-        raise UsageError(_one_sentence(complaint.getvalue(), verb)) from None
+        sentence = _one_sentence(complaint.getvalue(), verb)
+        for brief, long in short.items():
+            sentence = re.sub(rf"{re.escape(long)}(?![\w-])", brief, sentence)
+        raise UsageError(sentence) from None
 
 
 def read(kind: type[Command], words: list[str], verb: str) -> Command:
@@ -59,7 +77,11 @@ def read(kind: type[Command], words: list[str], verb: str) -> Command:
 
 
 def refuse_unknown(
-    words: list[str], known: Collection[str], help_command: str, short: Mapping[str, str]
+    words: list[str],
+    known: Collection[str],
+    help_command: str,
+    short: Mapping[str, str],
+    meant: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Raise where a word is a flag that is not known, with the one that was probably meant.
 
@@ -68,13 +90,15 @@ def refuse_unknown(
         known: The flags that there are.
         help_command: Where all of them can be seen.
         short: The long name of each short one.
+        meant: What is meant by some that there are not, where another is spelled more alike.
     """
     for word in words:
         flag = word.partition("=")[0].replace("_", "-")
         positive = re.sub(r"(--|\.)no-", r"\1", flag)  # --speed.no-record-steps
         if flag.startswith("--") and flag not in known and positive not in known:
             asked = {long: brief for brief, long in short.items()}.get(flag, flag)
-            close = get_close_matches(flag, [*known, *short], n=1)
+            alike = get_close_matches(flag, [*known, *short], n=1)
+            close = [meant[flag]] if flag in meant else alike
             hint = f"did you mean {close[0]}?" if close else f"see {help_command}"
             raise UsageError(f"no such option {asked}; {hint}")
         if re.fullmatch(r"[a-z_.]+=.*", word) and f"--{flag}" in {*known, *short}:
@@ -89,9 +113,11 @@ def _one_sentence(complaint: str, verb: str) -> str:
     if choice := _INVALID_CHOICE.search(" ".join(lines)):
         there = ", ".join(re.findall(r"'([^']*)'", choice["there"]))
         return f"{choice['flag']} {choice['given']}: there are {there}"
-    for line in lines:
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith("Error parsing"):
             reason = line.removeprefix("Error parsing ")
+            if reason.endswith(":"):  # what was given is on the next line
+                reason += f" {after}"
             for pattern, plain in _IN_PLAIN_WORDS:
                 reason = re.sub(pattern, plain, reason)
             return f"{reason}; see deepcluster {verb} --help"

@@ -86,10 +86,30 @@ class Intake:
             f"{seen.short_side}, {seen.shape}; --pixels.* is for images that are not packed yet"
         ]
 
+    def enlarged(self, index: Index, run: Run) -> str | None:
+        """What to say where images, or what is kept of them, are smaller than the input."""
+        size, short = run.network.input_size, run.pixels.short_side
+        larger = len(index) - index.smaller_than(short + 1)  # than what is kept of them
+        if run.pixels.keep == "store" and short < size and larger:
+            remedy = "use --pixels.short-side" if self.store is None else "pack with --short-side"
+            return (
+                f"images are kept with a short side of {short} px, and crops of them are enlarged "
+                f"to {size} px; to avoid it, {remedy} {size} or more, or train with --input-size "
+                f"{short}"
+            )
+        small = index.smaller_than(size)
+        return f"{small:,} images are smaller than {size} px; enlarged to it" if small else None
+
     def unchanged_index(self, folder: RunFolder) -> Index:
         """The index of a run that was begun; raises if the images are no longer the same."""
         index, changes = self._known_index(folder)
         if changes or index.fingerprint != folder.settings["data"]:
+            here, there = str(self.place.resolve()), folder.settings.get("images") or ""
+            if there not in ("", here):
+                raise ResumeError(
+                    f"{folder.path} is a run of other images, those of {encoded(there)} and not of "
+                    f"{encoded(here)}; name another --out"
+                )
             raise ResumeError(
                 f"the images of {folder.path} have changed since it began "
                 f"({changes or 'others than then'}); put them back, or start a new run with "

@@ -32,7 +32,7 @@ class Label:
     """
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     labels: Annotated[Path, tyro.conf.arg(metavar="CSV")]
     """The labels that are known: columns path (as in clusters.parquet, or the file) and label."""

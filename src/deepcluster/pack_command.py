@@ -59,7 +59,8 @@ def pack(words: list[str]) -> int:
     if {"-h", "--help"} & {*words}:
         tyro.cli(Pack, args=["--help"], prog="deepcluster pack")
     known = ["--" + entry.name.replace("_", "-") for entry in fields(Pack)]
-    refuse_unknown(words, known, "deepcluster pack --help", {})
+    meant = {"--side": "--short-side", "--size": "--short-side"}
+    refuse_unknown(words, known, "deepcluster pack --help", {}, meant)
     asked = flags.parsed(Pack, words, "pack")
     quick_check(asked.images)
     if asked.short_side < 64:

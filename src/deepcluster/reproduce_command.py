@@ -46,7 +46,7 @@ from deepcluster.studies import (
 from deepcluster.studies.adoption import ADOPT, BESIDE, adopted, main_of, with_adopted
 from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.claim import claimed
-from deepcluster.studies.outcome import show, write
+from deepcluster.studies.outcome import no_longer_there, show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
 from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
@@ -98,8 +98,14 @@ def reproduce(words: list[str]) -> int:
             study.prepare(terms)
         world.wait()
         networks = asked.networks_of
-        results = Workshop(out, terms, bench, study.judge, networks).carry_out(rows)
+        workshop = Workshop(out, terms, bench, study.judge, networks)
+        results = workshop.carry_out(rows, only=asked.rows)
         if world.leads:
+            if lost := no_longer_there(out, results):
+                display.say(
+                    f"no longer in the table: {', '.join(lost)} (not all of it is done with "
+                    "these settings, seeds and runs)"
+                )
             sections = study.sections(results, terms)
             write(out, study, terms, results, sections, command)
             show(sections, display)
@@ -187,24 +193,16 @@ def _changed(recipe: Run, asked: Reproduce) -> Run:
 
 
 def _rows(asked: Reproduce, study: Study, terms: Terms) -> tuple[Terms, list[Row]]:
-    """The rows that are asked for, and the terms as they are with those that are adopted."""
+    """All rows, and the terms as they are with those that are adopted."""
     taken, beside = adopted(ADOPT, asked.adopt), adopted(BESIDE, asked.beside)
     main, own = main_of(study.rows(terms), terms, taken), terms.recipe
     if main is not None:
         recipe = replace(main.run, seed=own.seed, speed=own.speed, pixels=own.pixels)
         seeds = asked.seeds or tuple(main.folders)
         terms = replace(terms, recipe=_changed(recipe, asked), seeds=seeds)
-    return terms, _chosen(with_adopted(study.rows(terms), taken, beside), asked)
-
-
-def _chosen(rows: list[Row], asked: Reproduce) -> list[Row]:
-    """The rows that are asked for."""
+    rows = with_adopted(study.rows(terms), taken, beside)
     _refuse_absent("--rows", asked.rows, [row.name for row in rows])
-    return [
-        replace(row, every_seed=row.every_seed or asked.all_seeds)
-        for row in rows
-        if not asked.rows or row.name in asked.rows
-    ]
+    return terms, [replace(row, every_seed=row.every_seed or asked.all_seeds) for row in rows]
 
 
 def _refuse_absent(flag: str, asked: tuple[str, ...], names: list[str]) -> None:

@@ -34,10 +34,10 @@ class Diff:
     """Show how two finished runs differ: settings, images, figures, and groups."""
 
     run: RunPlace
-    """Folder of a finished run."""
+    """Folder of a finished run, or its name in runs/."""
 
     other: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OTHER")]
-    """Folder of another."""
+    """Another, named in the same way."""
 
 
 def runs_verb(words: list[str]) -> int:
@@ -110,13 +110,14 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         f"{closing['images']:,}" if closing else "",
         " ".join(str(effective[f"network.{what}"]) for what in ("arch", "front", "input_size")),
         f"{closing.get('clusters', last.get('clusters', effective.get('clustering.k', '')))}",
-        f"{closing['epochs']}"
-        if state in ("imported", "exported")
-        else f"{len(journal)}/{effective['epochs']}",
+        # What was asked for says nothing of a run that its minutes have ended.
+        f"{closing['epochs']}" if closing else f"{len(journal)}/{effective['epochs']}",
         f"{last['loss']:.3f}" if "loss" in last else "",
         f"{nmi:.3f}" if nmi is not None else "",
         state,
-        health_of(journal, closing.get("warnings", [])).verdict if journal else "",
+        health_of(journal, closing.get("warnings", []), closing.get("images")).verdict
+        if journal
+        else "",
     )
 
 

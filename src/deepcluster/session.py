@@ -129,7 +129,10 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     sitting = Sitting(run, images, course, world, display, recorder)
     of_labels = run.labels == "folders"
     phases = ["learn"] if of_labels else ["look", "group", "learn"]
-    with course.kept(), display.following(str(folder.path), run.epochs, folder.journal(), phases):
+    followed = display.following(
+        str(folder.path), run.epochs, folder.journal(), phases, len(images)
+    )
+    with course.kept(), followed:
         if of_labels:
             follow_labels(sitting)
         else:
@@ -173,8 +176,9 @@ def _prepared_by_the_leader(
 def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> Prepared:
     gpu = world.device.type == "cuda"
     intake = asked.intake
+    passed_over: list[ResumeError] = []
     if asked.out is None:
-        folder, index = _matching(asked, gpu, display)
+        folder, index, passed_over = _matching(asked, gpu)
     else:
         folder, index = RunFolder(asked.out), None
         if asked.fresh and folder.exists:
@@ -189,6 +193,8 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         _refuse_small_disk(folder, likely, intake.store_bytes(likely))
         if likely.network.init is not None:
             begin_with(new_network(likely), Path(likely.network.init))
+        if passed_over:
+            display.say(_not_continuing(passed_over))
         held.enter_context(folder.locked())
         index = intake.read(folder, likely, asked.max_unusable, display)
     else:
@@ -203,7 +209,7 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
         if _is_finished(folder, run):
             return Prepared(folder, index, run, finished=True)
         intake.made_ready(folder, run, display)
-    _announce(folder, index, run, reasons, display)
+    _announce(folder, index, run, reasons, intake, display)
     _begin(folder, index, run, reasons, asked)
     return Prepared(folder, index, run, finished=False)
 
@@ -230,9 +236,10 @@ def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked:
     )
 
 
-def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Index | None]:
-    """The newest run with equal settings and data, or the next number."""
-    parent, name = Path("runs"), _run_name(asked.images)
+def _matching(asked: Asked, gpu: bool) -> tuple[RunFolder, Index | None, list[ResumeError]]:
+    """The newest run with equal settings and data, or the next number; and why not newer ones."""
+    parent, name = run_folder.RUNS, _run_name(asked.images)
+    passed_over: list[ResumeError] = []
     if not asked.fresh:
         for path in reversed(run_folder.numbered(parent, name)):
             folder = RunFolder(path)
@@ -243,10 +250,17 @@ def _matching(asked: Asked, gpu: bool, display: Display) -> tuple[RunFolder, Ind
                 run, _ = _settled(asked, len(index), gpu)
                 _refuse_other_settings(folder, run)
             except ResumeError as error:
-                display.say(f"not continuing: {error}")
+                passed_over.append(error)
                 continue
-            return folder, index
-    return RunFolder(run_folder.next_number(parent, name)), None
+            return folder, index, passed_over
+    return RunFolder(run_folder.next_number(parent, name)), None, passed_over
+
+
+def _not_continuing(passed_over: list[ResumeError]) -> str:
+    """Why a new run is begun, by the most recent of those that there are."""
+    if len(passed_over) == 1:
+        return f"not continuing: {passed_over[0]}"
+    return f"not continuing any of {len(passed_over)} earlier runs; the last: {passed_over[0]}"
 
 
 def _run_name(images: Path) -> str:
@@ -305,12 +319,15 @@ def _is_finished(folder: RunFolder, run: Run) -> bool:
 
 
 def _announce(
-    folder: RunFolder, index: Index, run: Run, reasons: list[str], display: Display
+    folder: RunFolder,
+    index: Index,
+    run: Run,
+    reasons: list[str],
+    intake: Intake,
+    display: Display,
 ) -> None:
     display.say(f"{len(index):,} images, run folder {folder.path}")
     for reason in reasons:
         display.say(f"  {reason}")
-    size = run.network.input_size
-    small = index.smaller_than(size)
-    if small:
-        display.warn(ImagesEnlarged(f"{small:,} images are smaller than {size} px; enlarged to it"))
+    if enlarged := intake.enlarged(index, run):
+        display.warn(ImagesEnlarged(enlarged))

@@ -34,6 +34,7 @@ SHORT = {
     "--workers": "--speed.workers",
 }
 
+_OF_ANY_LABELS = ("network.input_size", "precision")  # choices that are not about clusterings
 
 Folder = Annotated[Path | None, shown_as("DIR")]
 File = Annotated[Path | None, shown_as("FILE")]
@@ -158,7 +159,10 @@ def train(words: list[str]) -> int:
         start, reasons = automatic(images, gpu, timed=first.run.minutes is not None)
         run = parsed(rest, start).run
         ours, chosen = flat(start), flat(run)
-        return run, [why for name, why in reasons.items() if chosen[name] == ours[name]]
+        told = _OF_ANY_LABELS if run.labels == "folders" else reasons
+        return run, [
+            why for name, why in reasons.items() if name in told and chosen[name] == ours[name]
+        ]
 
     asked = Asked(
         images=first.images,
@@ -240,6 +244,7 @@ def parsed(words: list[str], start: Run) -> Train:
         Train,
         words,
         "train",
+        SHORT,
         default=Train(images=tyro.MISSING, run=start),
         config=(tyro.conf.AvoidSubcommands,),
     )

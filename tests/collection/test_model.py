@@ -209,6 +209,27 @@ def test_a_damaged_file_is_named(copy: Path, name: str):
         deepcluster.load(copy)
 
 
+def test_every_verb_knows_a_run_by_its_name_in_runs(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/mine").symlink_to(run)
+    Path("mine").mkdir()  # such as the images of the run
+    one, other = (path.relative_to(images) for path in (files(images)[0], files(images)[-1]))
+    Path("labels.csv").write_text(f"path,label\n{one},a\n{other},b\n")
+    for words in (
+        f"embed mine {images} --out e.npy",
+        f"predict mine {images} --out p.csv",
+        f"similar mine {one}",
+        "duplicates mine",
+        "outliers mine",
+        "label mine --labels labels.csv --out l.csv",
+        "export mine --to safetensors --out mine.safetensors",
+    ):
+        assert main(words.split()) == 0, words
+
+
 def test_what_is_no_finished_run_is_refused(copy: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="no such run"):
         deepcluster.load(tmp_path / "nowhere")

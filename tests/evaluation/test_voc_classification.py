@@ -163,6 +163,7 @@ def test_a_class_that_can_be_seen_is_found_and_others_are_not(planted: Path, tmp
     assert outcome.result["mean"]["eleven_point"] == pytest.approx(mean)
     assert outcome.result["spread"] is None
     assert outcome.data["test"]["images"] == 40
+    assert outcome.settled == {"epochs": 12, "decays": [1e-6], "hidden": 32}
     assert [row[0] for row in outcome.tables[0].rows] == ["mean over classes", *CLASSES]
 
 

@@ -84,6 +84,7 @@ def test_fc6_to_fc8_on_frozen_convolutions(devkit: Path, tmp_path: Path):
 
     found = outcome(QUICK, devkit, tmp_path, network)
     assert json.loads(json.dumps(found.result)) == found.result
+    assert found.settled == {"learn_on": "train", "judge_on": "val", "epochs": 12}
     first = found.result["seeds"]["0"]
     # All background would be 1/6 over three classes; scores 32 pixels apart bound what is right.
     assert found.result["mean_iou"] > 0.4

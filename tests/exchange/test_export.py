@@ -229,6 +229,11 @@ def test_bad_input(
     monkeypatch.chdir(tmp_path)
     run = str(trained())
     Path("mine.onnx").write_text("mine")
+    for kind in ("safetensors", "onnx", "huggingface"):  # a place below a file cannot be written
+        assert main(["export", run, "--to", kind, "--out", "mine.onnx/x"]) == 6
+        error = capsys.readouterr().err
+        assert error.startswith("deepcluster: cannot write mine.onnx/x")
+        assert error.endswith("; write to another place\n")
     for words, code, said in (
         (["export", run, "--to", "safetensors", "--out", "mine.onnx"], 2, "mine.onnx exists"),
         (["export", run, "--to", "caffe"], 2, "caffe"),

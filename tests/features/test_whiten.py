@@ -125,6 +125,24 @@ def test_few_images_bear_few_dimensions(whitened, mixed_rows, count, kept):
         assert whitened(mixed_rows(count, 40), 32).matrix.shape == (count, kept)
 
 
+@pytest.mark.parametrize("rank", [59, 3])
+def test_few_rows_in_many_dimensions_are_whitened_as_many_are(rank):
+    """Their directions are found in a smaller space, and are those of the whole covariance."""
+    source = torch.Generator().manual_seed(0)
+    basis = torch.randn(rank, 400, generator=source) * torch.logspace(0, -2, rank)[:, None]
+    rows = (torch.randn(60, rank, generator=source) @ basis + 7).double()
+    with pytest.warns(DimensionsShrunk, match="bear one" if rank > 8 else "3 independent"):
+        ours = fit(rows, 16)
+    centred = rows - rows.mean(dim=0)
+    values, vectors = torch.linalg.eigh(centred.T @ centred / 60)
+    kept = ours.projection.shape[1]
+    whole = (vectors / values.sqrt()).flip(1)[:, :kept]
+    assert kept == min(rank, 8)
+    signs = (whole * ours.projection).sum(dim=0).sign()
+    torch.testing.assert_close(ours.projection.double(), whole * signs, rtol=1e-6, atol=1e-7)
+    assert torch.equal(fit(rows, kept).projection, ours.projection)  # drawn the same every time
+
+
 def test_enough_images_bear_what_was_asked(whitened, mixed_rows):
     assert whitened(mixed_rows(640, 40), 32).matrix.shape == (640, 32)
 

@@ -56,6 +56,26 @@ def test_a_table_names_its_column_of_paths(photos: Path, column: str) -> None:
         assert index.labels.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_is_read_as_spreadsheets_write_it(photos: Path, encoding: str, mark: str) -> None:
+    text = f"n{mark}path{mark}label\r\n1{mark}dogs/0.jpg{mark}é\r\n2{mark}cats/1.jpg{mark}a;b,c\r\n"
+    if mark != "\t":
+        text = text.replace("a;b,c", '"a;b,c"')
+    start = "\ufeff" if encoding == "utf-16-be" else ""
+    listed = write(photos / "l.csv", (start + text).encode(encoding))
+    index = Index.build(listed, 1)
+    assert index.paths == ["dogs/0.jpg", "cats/1.jpg"]
+    assert index.usable["label"].to_pylist() == ["é", "a;b,c"]
+
+
+def test_a_list_in_utf_16_is_read(photos: Path) -> None:
+    assert paths(write(photos / "l.txt", "dogs/4.jpg\r\ncats/1.jpg\r\n".encode("utf-16"))) == [
+        "dogs/4.jpg",
+        "cats/1.jpg",
+    ]
+
+
 def test_labels_may_be_numbers_and_serve_only_where_all_are_there(photos: Path) -> None:
     names = ["dogs/0.jpg", "cats/1.jpg", None]
     pq.write_table(pa.table({"path": names, "label": [7, 12, 3]}), photos / "l.parquet")
@@ -104,7 +124,7 @@ def test_what_cannot_be_read_has_a_reason(photos: Path) -> None:
     [
         ("l.txt", "# nothing\n", r"l\.txt lists no paths"),
         ("l.csv", "", r"l\.csv has no column path or .*; its first line is nothing"),
-        ("l.csv", "where;label\na.jpg;1\n", "its first line is where;label"),
+        ("l.csv", "where;label\na.jpg;1\n", "its first line is where, label"),
         ("l.csv", "path\n", "lists no paths"),
         ("l.parquet", "PAR1 no", r"l\.parquet cannot be read: "),
     ],

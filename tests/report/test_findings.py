@@ -134,6 +134,12 @@ def test_the_light(generated: Callable[..., RunFolder]):
     assert health(record).level == "watch"
 
 
+def test_the_light_of_few_images_is_not_good(generated: Callable[..., RunFolder]):
+    found = health(RunRecord.read(generated(12, 3)))
+    assert (found.level, found.word) == ("watch", "Look closer")
+    assert found.reasons[0] == "Nothing can be told of so few images: 12."
+
+
 def test_better_means_more_than_chance_would_make(generated: Callable[..., RunFolder]):
     record = RunRecord.read(generated(30, 3))
     assert record.baseline is not None

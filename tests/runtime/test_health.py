@@ -40,3 +40,20 @@ def test_the_light_and_its_cause(journal, since, level, cause):
     assert found.verdict.endswith(cause)
     names = [name for entry in journal for name in entry["warnings"]]
     assert all(any(reason.startswith(name) for reason in found.reasons) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("images", "clusters", "warnings", "verdict"),
+    [
+        (3, 2, [], "look closer: too few images to tell"),
+        (100, 51, [], "look closer: too few images to tell"),
+        (3, 2, ["one-cluster-dominates"], "needs attention: one-cluster-dominates"),
+        (20, 10, [], "healthy"),
+        (None, 10, [], "healthy"),
+    ],
+)
+def test_of_few_images_nothing_can_be_told(images, clusters, warnings, verdict):
+    found = health_of([epoch() | {"clusters": clusters}], warnings, images)
+    assert found.verdict == verdict
+    said = f"Nothing can be told of so few images: {images} in {clusters} groups."
+    assert (said in found.reasons) == (verdict != "healthy")

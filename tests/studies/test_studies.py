@@ -18,7 +18,6 @@ from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.settings import Run
 from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
-from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
@@ -205,17 +204,6 @@ def test_a_table_names_every_circumstance_its_parts_came_about_in(terms: Terms):
     assert "Commit of GPU, torch 2, GPU; Commit of CPU, torch 2, CPU; seeds" in text
     assert "seeds 0, 1 (own); 0 (before)." in text
     assert "reader" not in text
-
-
-def test_code_outside_of_a_repository_may_be_told_its_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setattr("deepcluster.__file__", str(tmp_path / "__init__.py"))
-    monkeypatch.delenv("DEEPCLUSTER_COMMIT", raising=False)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert circumstances.__wrapped__()["commit"] is None
-    monkeypatch.setenv("DEEPCLUSTER_COMMIT", "abc")
-    assert circumstances.__wrapped__()["commit"] == "abc"
 
 
 PARTS = ("fc6-8", "all")

@@ -60,6 +60,23 @@ def test_what_is_done_is_not_done_again(workshop: Workshop):
     assert results.top1("not run", "first") == {}
 
 
+def test_rows_that_are_done_stay_and_those_that_are_not_are_left(workshop: Workshop):
+    recipe = workshop.terms.recipe
+    rows = [Row(f"random {number}", recipe, trained=False) for number in range(3)]
+    workshop.carry_out(rows, only=["random 2"])
+    before = times_of_parts(workshop.out)
+    assert [*before] == ["random-2-seed0-linear-first.json"]
+    results = workshop.carry_out(rows, only=["random 0"])
+    assert results.names == ["random 0", "random 2"]
+    assert [one.row for one in results.measured] == results.names
+    after = times_of_parts(workshop.out)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 2
+    probe = replace(workshop.terms.probe, epochs=2)
+    other = replace(workshop, terms=replace(workshop.terms, probe=probe))
+    assert other.carry_out(rows, only=["random 1"]).names == ["random 1"]
+
+
 def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, tmp_path: Path):
     recipe = workshop.terms.recipe
     (lent,) = workshop.carry_out([Row("DeepCluster", recipe)]).measured

@@ -202,10 +202,10 @@ def load(run: str | Path, device: str = "auto") -> Model:
     """The network of a finished run with its preprocessing; hashes are verified.
 
     Args:
-        run: The run folder.
+        run: The run folder, or its name in runs/.
         device: cpu, cuda, or auto: the GPU if there is one.
     """
-    folder = finished_run(Path(run))
+    folder = finished_run(run)
     effective = folder.settings["effective"]
     weights = _tensors(folder.verified("model.safetensors"))
     grouped = "groups.safetensors" in folder.closing["sha256"]  # what was imported has no groups

@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
@@ -42,9 +45,23 @@ class LabelledImages:
     """What the classes are called, by number."""
     fingerprint: str
     """Names these images in this order."""
+    contents: pa.ChunkedArray
+    """The hash of each image's file."""
+    left_out: Sequence[tuple[str, str]]
+    """Files that cannot be used, each with the reason."""
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def described(self) -> dict[str, Any]:
+        """What a result says of the images that it comes from."""
+        return {
+            "place": self.place,
+            "fingerprint": self.fingerprint,
+            "images": len(self),
+            "classes": len(self.names),
+            "left_out": [{"name": encoded(name), "reason": why} for name, why in self.left_out],
+        }
 
 
 def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -> LabelledImages:
@@ -66,19 +83,30 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
     store.verify(bench.world.share(len(store.contents.checksums)))
     index = store.index
     where = encoded(str(place))
-    reasons = Counter(reason for _, reason in index.unusable).most_common()
+    unusable = index.unusable
+    reasons = Counter(reason for _, reason in unusable).most_common()
     if reasons:
         said = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
         bench.display.say(f"left out of {where}: {said}")
     if not len(index):
         raise DataError(f"{where} has no usable image")
+    loose = index.usable.filter(pc.is_null(index.usable["label"]))["path"].to_pylist()
+    if 0 < len(loose) < len(index):
+        have, more = ("have", ", ...") if len(loose) > 1 else ("has", "")
+        raise DataError(
+            f"{where}: {len(loose):,} of {len(index):,} images {have} no class ({loose[0]}{more}); "
+            "put each into the folder of its class (in a list, give it a label), or take it away"
+        )
     if index.labels is None or index.classes is None:
         raise DataError(
             f"{where} has no labels to judge by; put every image into a folder named after its "
             "class (two classes at least), or give a list of paths with a column of labels"
         )
     images = cropped_from(store, size, bench)
-    return LabelledImages(where, images, index.labels, index.classes, index.fingerprint)
+    contents = index.usable["hash"]
+    return LabelledImages(
+        where, images, index.labels, index.classes, index.fingerprint, contents, unusable
+    )
 
 
 def cropped_from(store: Store, size: int, bench: Bench) -> Images:
@@ -129,6 +157,11 @@ def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> Non
                 f"the classes differ: {missing[0]!r}{more} is in {one.place} and not in "
                 f"{other.place}; both need the same class folders"
             )
+
+
+def in_both(train: LabelledImages, test: LabelledImages) -> int:
+    """How many test images are files of the training images, under whatever name."""
+    return int(pc.sum(pc.is_in(test.contents, value_set=train.contents)).as_py())
 
 
 def split(

@@ -13,7 +13,10 @@ import torch
 
 import deepcluster
 from deepcluster.evaluation.bench import Bench
-from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.evaluation.circumstances import commit
+from deepcluster.runtime.run_folder import RunFolder, sha256
+
+_WEIGHTS = ("model.safetensors", "groups.safetensors")
 
 
 def place_of(out: Path | None, folder: RunFolder | None) -> RunFolder:
@@ -52,7 +55,7 @@ def write(
         name: What the network is called.
         protocol: By which it was judged.
         folder: The run, where it is one.
-        about: network, data, settings and result.
+        about: network, data, settings (with what those came to that were not given) and result.
         bench: By what it was computed.
     """
     record = {
@@ -60,7 +63,9 @@ def write(
         "protocol": protocol,
         "run": name,
         "trained": None if folder is None else folder.settings["effective"],
+        "weights": None if folder is None else _weights(folder),
         **about,
+        "commit": commit(),
         **conditions(bench),
     }
     same = {key: record.get(key) for key in ("run", "network", "data", "settings", "precision")}
@@ -68,3 +73,9 @@ def write(
     who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
     target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
     bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")
+
+
+def _weights(folder: RunFolder) -> dict[str, str]:
+    """The SHA-256 of what the run has learnt, as closing.json has it; random is its seed."""
+    files = (folder.path / name for name in _WEIGHTS)
+    return {file.name: sha256(file) for file in files if file.is_file()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,9 +107,10 @@ class Retrieval:
             f"{len(landmarks.paths):,} images and {len(landmarks.queries):,} queries"
             + ("" if other is None else f"; the whitening is learnt on {encoded(str(other.place))}")
         )
+        learnt_on = None if other is None else _fingerprint(other)
         common = {
             "data": landmarks.fingerprint,
-            "whitening": None if other is None else _fingerprint(other),
+            "whitening": learnt_on,
             "settings": {**asdict(self), "seeds": None, "batch": None},
         }
         results: dict[str, dict[str, Any]] = {}  # a trained network is the same for every seed
@@ -124,7 +125,13 @@ class Retrieval:
 
             found = stages("retrieval", {**common, "network": name}, judge)
             results[name] = {"seed": seed, **found}
-        return outcome_of(contender.name, self.size, list(results.values()), landmarks, other)
+        every = list(results.values())
+        outcome = outcome_of(contender.name, self.size, every, landmarks, other)
+        return replace(
+            outcome,
+            data={**outcome.data, "whitening_fingerprint": learnt_on},
+            settled={"layer": every[0]["layer"], "dimensions": every[0]["width"]},
+        )
 
     def judged(
         self, subject: Evaluated, landmarks: Landmarks, whiten_on: Source | None, bench: Bench

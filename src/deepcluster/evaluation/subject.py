@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from deepcluster.runtime.errors import ResumeError, UsageError
-from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.run_folder import RUNS, RunFolder, run_place
 
 UNTRAINED = ("random", "random-rgb", "random-sobel")
-_RUNS = Path("runs")  # where train puts what has no --out
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,10 @@ class Shape:
 
 def trained_run(name: str) -> RunFolder:
     """The finished run of this path, or of this name among the runs here."""
-    places = [Path(name), _RUNS / name]
-    found = next((place for place in places if (place / "settings.json").is_file()), None)
-    if found is None:
-        raise UsageError(_no_run(name, places))
+    found = run_place(name)
     folder = RunFolder(found)
+    if not folder.exists:
+        raise UsageError(_no_run(name))
     if folder.finished and not (found / "model.safetensors").is_file():
         raise ResumeError(
             f"{found} lacks model.safetensors, the network that it has learned: copy it back, or "
@@ -67,15 +65,15 @@ def trained_run(name: str) -> RunFolder:
 
 def begun_run(name: str, flag: str) -> RunFolder:
     """The run of this path or name, finished or not, of which only the settings matter."""
-    for place in (Path(name), _RUNS / name):
-        if (place / "settings.json").is_file():
-            _ = RunFolder(place).settings  # whole, and not of a newer version
-            return RunFolder(place)
-    raise UsageError(f"{flag} {name}: there is no such run")
+    folder = RunFolder(run_place(name))
+    if not folder.exists:
+        raise UsageError(f"{flag} {name}: there is no such run")
+    _ = folder.settings  # whole, and not of a newer version
+    return folder
 
 
-def _no_run(name: str, places: list[Path]) -> str:
-    there = next((place for place in places if place.exists()), None)
+def _no_run(name: str) -> str:
+    there = next((place for place in (Path(name), RUNS / name) if place.exists()), None)
     if there is not None:
         return f"{there} is no run folder: it has no settings.json"
     if name.startswith("supervised"):
@@ -83,7 +81,7 @@ def _no_run(name: str, places: list[Path]) -> str:
             f"no run is called {name}; make it: deepcluster train IMAGES --labels folders "
             f"--out runs/{name}"
         )
-    runs = [path.name for path in _RUNS.iterdir()] if _RUNS.is_dir() else []
+    runs = [path.name for path in RUNS.iterdir()] if RUNS.is_dir() else []
     close = get_close_matches(name, [*runs, *UNTRAINED], n=1)
     hint = f"did you mean {close[0]}?" if close else f"or say {', '.join(UNTRAINED)}"
     return f"there is no run {name}; give its folder, {hint}"

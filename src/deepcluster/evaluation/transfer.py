@@ -76,6 +76,8 @@ class Outcome:
     tables: Sequence[Shown]
     remarks: Sequence[str] = ()
     """Sentences that the reader of the tables should know."""
+    settled: dict[str, Any] = field(default_factory=dict)
+    """What settings came to that network or data decide where they are not given."""
 
 
 class Transfer(Protocol):

@@ -150,11 +150,12 @@ class VOCClassification:
             f"{len(parts[names[-2]]):,} training and {len(parts[names[-1]]):,} {names[-1]} images "
             f"of {len(CLASSES)} classes"
         )
+        course = {"epochs": self.length, "decays": sorted({one.decay for one in candidates})}
+        settled = {**course, "hidden": hidden_width(subject.network, self.hidden)}
         settings = {
             **{key: value for key, value in asdict(self).items() if key != "on"},
             "seeds": None,
-            "epochs": self.length,
-            "decays": sorted({one.decay for one in candidates}),
+            **course,
         }
         data = {one.split: one.described() for one in sets}
 
@@ -172,7 +173,8 @@ class VOCClassification:
             )
 
         if self.on == "val":
-            return self._outcome_on_val(contender, data, {s: choice_of(s) for s in self.seeds})
+            choices = {seed: choice_of(seed) for seed in self.seeds}
+            return replace(self._outcome_on_val(contender, data, choices), settled=settled)
         chosen, choice = candidates[0], None
         if len(candidates) > 1:
             choice = choice_of(self.seeds[0])
@@ -193,7 +195,8 @@ class VOCClassification:
                     subject, chosen, parts, seed, bench
                 ),
             )
-        return outcome_of(contender.name, self.train, self.steps, data, chosen, choice, results)
+        outcome = outcome_of(contender.name, self.train, self.steps, data, chosen, choice, results)
+        return replace(outcome, settled=settled)
 
     def _choice(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -220,7 +220,8 @@ class VOCDetection:
             step = max(self.steps, key=lambda one: -1.0 if on_val[one] is None else on_val[one])
         results = {seed: judged(seed, step, "trainval", "test") for seed in self.seeds}
         choice = {"step": step, "on_val": {f"{one:g}": value for one, value in on_val.items()}}
-        return self._outcome(contender.name, sets, described, choice, results)
+        outcome = self._outcome(contender.name, sets, described, choice, results)
+        return replace(outcome, settled={**asdict(scale), "passes": self.length})
 
     def _of_one_course(self) -> dict[str, Any]:
         apart = ("steps", "seeds", "boxes", "proposals", "short_side", "long_side")

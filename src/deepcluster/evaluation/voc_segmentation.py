@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -165,7 +165,9 @@ class VOCSegmentation:
                     subject, step, pixels[learn_on], pixels[judge_on], seed, bench
                 ),
             )
-        return self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
+        outcome = self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
+        settled = {"learn_on": learn_on, "judge_on": judge_on, "epochs": self.length}
+        return replace(outcome, settled=settled)
 
     def _on_held_out(
         self, subject: Evaluated, step: float, train: SegmentedImages, seed: int, bench: Bench

@@ -22,7 +22,7 @@ from deepcluster.images.kept import DEVIATION, MEAN
 from deepcluster.networks import VGG16, Backbone, Network
 from deepcluster.networks.backbone import torchvision_arguments
 from deepcluster.runtime.errors import NumericsError, UsageError
-from deepcluster.runtime.run_folder import RunFolder, settings_hash
+from deepcluster.runtime.run_folder import RunFolder, settings_hash, storage_errors_named
 
 _SAME = 1e-3  # of the largest number: beyond this, two programs do not compute the same
 
@@ -116,7 +116,9 @@ def to_onnx(
     randomness = np.random.default_rng(0)
     noise = randomness.integers(0, 256, (5, 2 * size + 31, 3 * size, 3), dtype=np.uint8)
     aside = out.with_name(f".{out.name}.writing")
-    aside.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors_named(out):  # said before the work, not after it
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        aside.touch()
     try:
         torch.onnx.export(
             graph.eval(),

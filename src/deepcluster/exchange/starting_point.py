@@ -14,7 +14,7 @@ from deepcluster.exchange.released import safely_unpickled
 from deepcluster.exchange.torchvision_names import torchvision_names
 from deepcluster.networks import Backbone, Network
 from deepcluster.runtime.errors import DataError, UsageError
-from deepcluster.runtime.run_folder import finished_run
+from deepcluster.runtime.run_folder import finished_run, run_place
 
 _SHOWN = 6
 
@@ -64,7 +64,7 @@ def begin_with(network: Network, place: Path) -> list[str]:
 
 
 def _read(place: Path) -> Mapping[str, Tensor]:
-    if place.is_dir():
+    if run_place(place).is_dir():
         return _tensors(finished_run(place).verified("model.safetensors"))
     if not place.exists():
         raise UsageError(f"--init {place}: no such file or run")

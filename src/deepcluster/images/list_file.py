@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import stat
 from collections import Counter
@@ -94,16 +95,26 @@ def found_file(folder: Path, path: str, label: str | None = None) -> Found:
 
 
 def _lines(place: Path) -> Iterator[_Row]:
-    with place.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+    with place.open(encoding=_encoding(place), errors="surrogateescape", newline="\n") as file:
         for line in file:
             path = line.rstrip("\r\n")
             if path.strip() and not path.lstrip().startswith("#"):
                 yield path, None
 
 
+def _encoding(place: Path) -> str:
+    """UTF-16 where the file says so in its first bytes, as a spreadsheet's may; else UTF-8."""
+    with place.open("rb") as file:
+        marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if marked else "utf-8-sig"
+
+
 def _csv_rows(place: Path) -> Iterator[_Row]:
-    with place.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.reader(file)
+    with place.open(encoding=_encoding(place), errors="surrogateescape", newline="") as file:
+        head = file.readline()
+        file.seek(0)
+        # Spreadsheets write semicolons where the comma is that of decimals, and tabs in UTF-16.
+        rows = csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in head), ","))
         path_at, label_at = _columns(place, next(rows, []))
         for row in rows:
             if path_at < len(row):

@@ -73,7 +73,8 @@ def health(record: RunRecord) -> Health:
     """How the run fared, by its journal."""
     if not record.journal:
         return Health("watch", "No epoch yet", ["No epoch is complete."])
-    found = health_of(record.journal, (record.closing or {}).get("warnings", []))
+    since = (record.closing or {}).get("warnings", [])
+    found = health_of(record.journal, since, len(record.names) or None)
     if record.finished:
         return Health(found.level, WORDS[found.level].capitalize(), found.reasons)
     level: Level = "watch" if found.level == "good" else found.level

@@ -60,9 +60,14 @@ class Dashboard:
     """
 
     def __init__(
-        self, title: str, epochs: int, journal: Sequence[dict[str, Any]], phases: Sequence[str]
+        self,
+        title: str,
+        epochs: int,
+        journal: Sequence[dict[str, Any]],
+        phases: Sequence[str],
+        images: int | None = None,
     ) -> None:
-        self.title, self.epochs, self.phases = title, epochs, list(phases)
+        self.title, self.epochs, self.phases, self.images = title, epochs, list(phases), images
         self.journal = list(journal)
         self.warned: list[str] = []  # since the last epoch
         self.spent: dict[str, float] = {}  # seconds of the phases that are done in this epoch
@@ -112,7 +117,7 @@ class Dashboard:
         return f"epoch {min(len(self.journal) + 1, self.epochs)} of {self.epochs}"
 
     def _light(self, ascii_only: bool) -> tuple[Text, str]:
-        health = health_of(self.journal, self.warned)
+        health = health_of(self.journal, self.warned, self.images)
         mark = "*" if ascii_only else "●"
         if len(self.journal) < _EARLY and health.level != "bad":
             return Text(f"{mark} ", "dim"), "too early to say"

@@ -88,6 +88,7 @@ class Display:
         epochs: int,
         journal: Sequence[dict[str, Any]],
         phases: Sequence[str] = ("look", "group", "learn"),
+        images: int | None = None,
     ) -> Iterator[None]:
         """While open, a terminal shows a run of so many epochs; its last state stays there.
 
@@ -96,8 +97,9 @@ class Display:
             epochs: How many there will be.
             journal: Those that are done.
             phases: The parts of an epoch, by their keys.
+            images: How many there are, if that is known.
         """
-        self._dashboard = dashboard = Dashboard(title, epochs, journal, phases)
+        self._dashboard = dashboard = Dashboard(title, epochs, journal, phases, images)
         try:
             yield
             dashboard.ended = True

@@ -86,7 +86,7 @@ class OneClusterDominates(HealthWarning):
 
 
 class ImagesEnlarged(HealthWarning):
-    """Some images are smaller than the network's input."""
+    """Some images, or what a store keeps of them, are smaller than the network's input."""
 
     name = "images-enlarged"
 

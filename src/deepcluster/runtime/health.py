@@ -17,11 +17,12 @@ _ADVICE = {
     "dimensions-shrunk": "the features fill fewer dimensions than asked for (usual for few images)",
     "rows-excluded": "a few images gave features that are not finite and have no group",
     "many-singletons": "power iteration left many images alone",
-    "images-enlarged": "some images are smaller than the network's input and were enlarged",
+    "images-enlarged": "images are smaller than the network's input, or kept so, and were enlarged",
     "checkpoint-damaged": "a checkpoint was damaged; the one before was used",
 }
 _GRAVE = ("head-is-guessing", "one-cluster-dominates", "many-singletons")
 _HARDLY = 0.95  # of the loss of guessing
+_FEW = 20  # images, below which figures are chance; so they are below two to a group
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ class Health:
         return WORDS[self.level] + (f": {self.cause}" if self.cause else "")
 
 
-def health_of(journal: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> Health:
-    """By the journal's lines, and the names of warnings since the last one."""
+def health_of(
+    journal: Sequence[Mapping[str, Any]], warnings: Sequence[str] = (), images: int | None = None
+) -> Health:
+    """By the journal's lines, the names of warnings since the last one, and the images if known."""
     last = journal[-1] if journal else {}
     recent = [*warnings, *last.get("warnings", [])]
     earlier = [name for entry in journal[:-1] for name in entry.get("warnings", [])]
@@ -63,4 +66,10 @@ def health_of(journal: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()
             if level == "good":
                 level, cause = "watch", "the loss is near that of guessing"
         reasons.insert(0, words)
+    groups = last.get("clusters", 0)
+    if images is not None and (images < _FEW or images < 2 * groups):
+        among = f" in {groups:,} groups" if groups else ""
+        reasons.insert(0, f"Nothing can be told of so few images: {images:,}{among}.")
+        if level != "bad":
+            level, cause = "watch", "too few images to tell"
     return Health(level, cause, reasons)

@@ -40,6 +40,7 @@ _REMEDY = (
     "put it back, or delete closing.json and give the train command again, which makes the closing "
     "pass again"
 )
+RUNS = Path("runs")  # where train puts what has no --out
 _OF_A_RUN_THAT_HARDLY_BEGAN = ("lock", "store", "index.parquet", "index.parquet.partial")
 
 
@@ -249,8 +250,15 @@ class RunFolder:
             yield
 
 
-def finished_run(path: Path) -> RunFolder:
-    """The folder of a finished run that this version can read; otherwise one sentence."""
+def run_place(name: str | Path) -> Path:
+    """The run folder of this path or of this name in runs/; the path where neither is a run."""
+    places = (Path(name), RUNS / name)
+    return next((place for place in places if RunFolder(place).exists), places[0])
+
+
+def finished_run(name: str | Path) -> RunFolder:
+    """The finished run of this path or name that this version can read; otherwise one sentence."""
+    path = run_place(name)
     folder = RunFolder(path)
     if not path.exists():
         raise UsageError(f"{path}: no such run")

@@ -11,11 +11,11 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from deepcluster.evaluation.circumstances import circumstances
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import flat
-from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, Study, differing
 from deepcluster.studies.terms import Terms
 
@@ -75,6 +75,15 @@ def write(
     FigureCanvasAgg(figure)
     study.figure(figure, results, terms)
     folder.write("figure.png", lambda path: figure.savefig(path, format="png"))
+
+
+def no_longer_there(out: Path, results: Results) -> list[str]:
+    """The rows of the last table in this folder that these results have not."""
+    try:
+        before = json.loads((out / "data.json").read_text())["rows"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    return [name for name in before if name not in results.names]
 
 
 def markdown(

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from deepcluster.evaluation.circumstances import circumstances
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run
-from deepcluster.studies.circumstances import circumstances
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Terms
 from deepcluster.viewed_run import ViewedRun

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.circumstances import circumstances
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.studies.circumstances import circumstances
 
 Part = dict[str, Any]
 """The settings that it was done with, and what it gave."""
@@ -25,6 +25,8 @@ class Parts:
     study: Path
     others: tuple[Path, ...]
     bench: Bench
+    only_done: bool = False
+    """Whether what was not done is refused, and not done now."""
 
     def place(self, name: str) -> Path:
         """Where a part is, or will be."""
@@ -41,6 +43,8 @@ class Parts:
             self._refuse_other_settings(name, done["settings"], wanted)
             self.bench.display.say(f"  {name}: done before")
             return done
+        if self.only_done:
+            raise ResumeError(f"{self.place(name)} is not there")
         made = {"settings": wanted, **make(), "made": circumstances()}
         if self.bench.world.leads:
             self.write(name, made)

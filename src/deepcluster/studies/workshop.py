@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
 from deepcluster.images.store import Store
+from deepcluster.runtime.display import Display
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
@@ -58,36 +60,64 @@ class Workshop:
     """Folders of other studies; what they have trained the same way is not trained again."""
     shelf: Shelf = field(default_factory=Shelf)
     """What tasks have read, for the next row."""
+    only_done: bool = False
+    """Whether a row of which something is not done is refused, and not done now."""
 
     @property
     def _parts(self) -> Parts:
-        return Parts(self.out, self.networks_of, self.bench)
+        return Parts(self.out, self.networks_of, self.bench, self.only_done)
 
-    def carry_out(self, rows: list[Row]) -> Results:
-        """Train and judge every row with every seed of its."""
-        for row in rows:
+    def carry_out(self, rows: list[Row], only: Collection[str] = ()) -> Results:
+        """Train and judge every row with every seed of its.
+
+        Args:
+            rows: In the order of the table.
+            only: The names of those that are asked for, if not all; of the others, the results
+                have those that are done already.
+        """
+        asked = [row for row in rows if not only or row.name in only]
+        for row in asked:
             self._refuse_adopted(row)
-            if (
-                len(row.candidates) > 1 and not self.networks_of
-            ):  # now, not after hours of other rows
+            if len(row.candidates) > 1 and not self.networks_of:
+                # Now, not after hours of other rows.
                 where = self.terms.data[0].train
                 refuse_without_files(where, f"tuning {row.name}", "; or give --no-tune")
-        seeds_of = {
-            row.name: tuple(row.adopted) or self.terms.seeds[: None if row.every_seed else 1]
-            for row in rows
-        }
-        total = sum(map(len, seeds_of.values()))
+        total = sum(len(self._seeds(row)) for row in asked)
         settled: list[Row] = []
         measured: list[Measured] = []
+        begun = 0
         for row in rows:
+            if row not in asked:
+                if (found := self._done_before(row, settled)) is not None:
+                    self.bench.display.say(f"{row.name}: done before")
+                    settled.append(found[0])
+                    measured += found[1]
+                continue
             settled.append(self._with_known(self._settled(row, settled)))
             first: Measured | None = None
-            for seed in seeds_of[row.name]:
-                title = f"[{len(measured) + 1}/{total}] {row.name}, seed {seed}"
+            for seed in self._seeds(row):
+                begun += 1
+                title = f"[{begun}/{total}] {row.name}, seed {seed}"
                 self.bench.display.say(title, style="bold")
                 measured.append(self._measured(settled[-1], seed, first))
                 first = first or measured[-1]
         return Results(tuple(settled), tuple(measured))
+
+    def _done_before(self, row: Row, before: list[Row]) -> tuple[Row, list[Measured]] | None:
+        """What the row came to earlier; None unless all of it is there, with these settings."""
+        quiet = replace(self.bench, display=Display(speaks=False))
+        back = replace(self, bench=quiet, networks_of=(), only_done=True)
+        measured: list[Measured] = []
+        try:
+            row = back._with_known(back._settled(row, before))
+            for seed in self._seeds(row):
+                measured.append(back._measured(row, seed, measured[0] if measured else None))
+        except ResumeError:
+            return None
+        return row, measured
+
+    def _seeds(self, row: Row) -> tuple[int, ...]:
+        return tuple(row.adopted) or self.terms.seeds[: None if row.every_seed else 1]
 
     def _measured(self, row: Row, seed: int, first: Measured | None = None) -> Measured:
         """Train and judge a row with a seed; its first seed chooses what tasks let choose."""

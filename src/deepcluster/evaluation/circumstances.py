@@ -22,7 +22,7 @@ def circumstances() -> dict[str, Any]:
     """Commit, versions and device of this process."""
     gpu = torch.cuda.is_available()
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "versions": {
             "deepcluster": deepcluster.__version__,
             "torch": torch.__version__,
@@ -32,7 +32,7 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this code, where it lies in a repository of its own."""
     here = Path(deepcluster.__file__).parent
 
