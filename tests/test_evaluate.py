@@ -104,10 +104,11 @@ def test_what_is_left_out_and_what_is_in_both_parts(place: Path, tmp_path: Path)
     (kind / "broken.png").write_bytes(b"nothing")
     output, record = evaluated(tmp_path, f"random knn --data data {TINY} --seed 3")
     assert "2 of 26 test images are training images too" in output
-    (left_out,) = record["data"]["test"]["left_out"]
+    assert record["data"]["test"]["left_out"] == 1
+    (left_out,) = record["data"]["test"]["left_out_first"]
     assert left_out["name"] == "kind0/broken.png"
     assert left_out["reason"]
-    assert record["data"]["train"]["left_out"] == []
+    assert record["data"]["train"]["left_out"] == 0
     assert record["settings"]["seed"] == 3
     assert record["weights"] is None
 

@@ -59,7 +59,8 @@ def test_a_table_names_its_column_of_paths(photos: Path, column: str) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 def test_a_table_is_read_as_spreadsheets_write_it(photos: Path, encoding: str, mark: str) -> None:
-    text = f"n{mark}path{mark}label\r\n1{mark}dogs/0.jpg{mark}é\r\n2{mark}cats/1.jpg{mark}a;b,c\r\n"
+    head = f'"n,;\t"{mark}path{mark}label\r\n'
+    text = head + f"1{mark}dogs/0.jpg{mark}é\r\n2{mark}cats/1.jpg{mark}a;b,c\r\n"
     if mark != "\t":
         text = text.replace("a;b,c", '"a;b,c"')
     start = "\ufeff" if encoding == "utf-16-be" else ""
@@ -124,7 +125,7 @@ def test_what_cannot_be_read_has_a_reason(photos: Path) -> None:
     [
         ("l.txt", "# nothing\n", r"l\.txt lists no paths"),
         ("l.csv", "", r"l\.csv has no column path or .*; its first line is nothing"),
-        ("l.csv", "where;label\na.jpg;1\n", "its first line is where, label"),
+        ("l.csv", "where;label\na.jpg;1\n", "its first line is where;label"),
         ("l.csv", "path\n", "lists no paths"),
         ("l.parquet", "PAR1 no", r"l\.parquet cannot be read: "),
     ],

@@ -18,7 +18,7 @@ from deepcluster.images.source import Folder
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
-from deepcluster.studies.study import Figured, Row
+from deepcluster.studies.study import Figured, Measured, Row
 from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -179,7 +179,7 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
 
 
 def test_a_store_cannot_be_tuned_on_and_is_refused_before_training(
-    workshop: Workshop, tmp_path: Path
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     first = workshop.terms.data[0]
     store = tmp_path / "packed"
@@ -191,6 +191,37 @@ def test_a_store_cannot_be_tuned_on_and_is_refused_before_training(
     with pytest.raises(UsageError, match=r"tuning supervised needs a folder .*--no-tune"):
         replace(workshop, terms=terms).carry_out(rows)
     assert not (workshop.out / "runs").exists()
+    # A row that takes another's choice makes no trials.
+    monkeypatch.setattr(
+        Workshop, "_measured", lambda _self, row, seed, first=None: Measured(row.name, seed, {})
+    )
+    rows = [
+        Row("supervised", terms.supervised()[0], adopted={0: tmp_path}),
+        Row.tuned("supervised-rgb", terms.supervised("rgb"), tuned_like="supervised"),
+    ]
+    monkeypatch.setattr(Workshop, "_refuse_adopted", lambda _self, row: None)
+    results = replace(workshop, terms=terms).carry_out(rows)
+    assert results.names == ["supervised", "supervised-rgb"]
+
+
+def test_a_row_that_was_tuned_by_itself_stays_as_it_was(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+):
+    terms = replace(workshop.terms, grid=Grid((0.05, 0.1), (1e-3,), (1,)))
+    workshop = replace(workshop, terms=terms)
+    best = {"supervised": 0.05, "supervised-rgb": 0.1}
+
+    def held_out(_workshop: Workshop, trial: Row, _data: Data) -> tuple[float, None]:
+        return float(trial.run.training.step == best[trial.name.split()[0]]), None
+
+    monkeypatch.setattr(Workshop, "_held_out", held_out)
+    first = workshop._settled(Row.tuned("supervised", terms.supervised()), [])
+    other = Row.tuned("supervised-rgb", terms.supervised("rgb"), tuned_like="supervised")
+    assert workshop._settled(other, [first]).run.training.step == 0.05
+    part = workshop.out / "parts" / "supervised-rgb-trial-1-held-out.json"
+    part.parent.mkdir(parents=True)
+    part.write_text("{}")  # the row was trained alone, before the other
+    assert workshop._settled(other, [first]).run.training.step == 0.1
 
 
 def test_what_is_chosen_by_images_it_knows_is_noted(workshop: Workshop):

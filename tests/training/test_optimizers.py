@@ -1,5 +1,6 @@
 """Two optimizers, and their momenta across a resume."""
 
+import pytest
 import torch
 from torch.optim import SGD
 
@@ -39,6 +40,30 @@ def test_an_optimizer_goes_on_exactly_where_it_stopped():
     stepped(copy, resumed, range(5, 9))
     assert torch.equal(copy, parameter)
     assert torch.equal(momenta(resumed)["0"], momenta(optimizer)["0"])
+
+
+def test_momenta_come_back_in_the_layout_of_their_weights():
+    """A GPU's fused step refuses others; files keep all in one order."""
+    weight = torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last))
+    optimizer = SGD([weight], lr=0.1, momentum=0.9)
+    restore_momenta(optimizer, {"0": torch.ones(4, 3, 5, 5)})
+    restored = momenta(optimizer)["0"]
+    assert restored.stride() == weight.stride()
+    assert torch.equal(restored, torch.ones(4, 3, 5, 5))
+    assert not restored.requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_goes_on_with_momenta_from_a_file(tiny):
+    network = tiny().cuda().to(memory_format=torch.channels_last)
+    optimizer = Optimization().for_trunk(network)
+    kept = {str(i): torch.zeros(p.shape) for i, p in enumerate(network.trunk.parameters())}
+    restore_momenta(optimizer, kept)
+    for parameter in network.trunk.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert all(bool((buffer != 0).all()) for buffer in momenta(optimizer).values())
 
 
 def test_what_was_kept_is_not_moved_by_later_steps():

@@ -32,6 +32,7 @@ from deepcluster.runtime.seeds import generator
 
 _TESTS = ("val", "test", "validation")
 _SHORT_SIDE = 256
+_NAMED = 1000  # files that cannot be used, of which a result gives the names
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class LabelledImages:
             "fingerprint": self.fingerprint,
             "images": len(self),
             "classes": len(self.names),
-            "left_out": [{"name": encoded(name), "reason": why} for name, why in self.left_out],
+            "left_out": len(self.left_out),
+            "left_out_first": [
+                {"name": encoded(name), "reason": why} for name, why in self.left_out[:_NAMED]
+            ],
         }
 
 

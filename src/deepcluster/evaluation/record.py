@@ -68,14 +68,21 @@ def write(
         "commit": commit(),
         **conditions(bench),
     }
-    same = {key: record.get(key) for key in ("run", "network", "data", "settings", "precision")}
+    same = {key: record.get(key) for key in ("run", "network", "settings", "precision")}
+    same["data"] = _named(record["data"])
     digest = hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=4).hexdigest()
     who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
     target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
     bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")
 
 
+def _named(data: dict[str, Any]) -> dict[str, Any]:
+    """What names the images; not the words that were found for the bad ones."""
+    kept = ((key, value) for key, value in data.items() if key != "left_out_first")
+    return {key: _named(value) if isinstance(value, dict) else value for key, value in kept}
+
+
 def _weights(folder: RunFolder) -> dict[str, str]:
-    """The SHA-256 of what the run has learnt, as closing.json has it; random is its seed."""
+    """The SHA-256 of what the run has learnt; the untrained network is its seed."""
     files = (folder.path / name for name in _WEIGHTS)
     return {file.name: sha256(file) for file in files if file.is_file()}

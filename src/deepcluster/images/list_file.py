@@ -113,13 +113,24 @@ def _csv_rows(place: Path) -> Iterator[_Row]:
     with place.open(encoding=_encoding(place), errors="surrogateescape", newline="") as file:
         head = file.readline()
         file.seek(0)
-        # Spreadsheets write semicolons where the comma is that of decimals, and tabs in UTF-16.
-        rows = csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in head), ","))
+        rows = csv.reader(file, delimiter=_separator(head))
         path_at, label_at = _columns(place, next(rows, []))
         for row in rows:
             if path_at < len(row):
                 label = row[label_at] if label_at is not None and label_at < len(row) else None
                 yield row[path_at], label or None
+
+
+def _separator(head: str) -> str:
+    """What a first line has between its names, if one of them is that of paths.
+
+    Spreadsheets write semicolons where the comma is that of decimals, and tabs in UTF-16.
+    """
+    for mark in ",;\t":
+        names = next(csv.reader([head], delimiter=mark), [])
+        if _place_of_paths(names) is not None:
+            return mark
+    return ","
 
 
 def _parquet_rows(place: Path) -> Iterator[_Row]:
@@ -141,10 +152,19 @@ def _parquet_rows(place: Path) -> Iterator[_Row]:
             yield from ((path or "", label) for path, label in zip(columns[0], labels, strict=True))
 
 
+def _plain(names: Iterable[str]) -> list[str]:
+    return [name.strip().lower() for name in names]
+
+
+def _place_of_paths(names: Iterable[str]) -> int | None:
+    lower = _plain(names)
+    return next((lower.index(name) for name in COLUMNS if name in lower), None)
+
+
 def _columns(place: Path, names: Iterable[str]) -> tuple[int, int | None]:
     """Where the paths and where the labels are, of columns with these names."""
-    lower = [name.strip().lower() for name in names]
-    path_at = next((lower.index(name) for name in COLUMNS if name in lower), None)
+    lower = _plain(names)
+    path_at = _place_of_paths(names)
     if path_at is None:
         there = ", ".join(encoded(name) for name in names) or "nothing"
         raise DataError(

@@ -78,7 +78,8 @@ class Workshop:
         asked = [row for row in rows if not only or row.name in only]
         for row in asked:
             self._refuse_adopted(row)
-            if len(row.candidates) > 1 and not self.networks_of:
+            follows = row.tuned_like in {other.name for other in rows} or self._tried(row)
+            if len(row.candidates) > 1 and not self.networks_of and not follows:
                 # Now, not after hours of other rows.
                 where = self.terms.data[0].train
                 refuse_without_files(where, f"tuning {row.name}", "; or give --no-tune")
@@ -292,7 +293,7 @@ class Workshop:
         if len(row.candidates) < 2:
             return row
         for other in before:
-            if other.name == row.tuned_like:
+            if other.name == row.tuned_like and not self._tried(row):
                 same = (
                     replace(other.run, network=row.run.network, pixels=row.run.pixels)
                     if other.adopted
@@ -305,7 +306,7 @@ class Workshop:
         for number, run in enumerate(row.candidates, 1):
             what = _choice(run)
             self.bench.display.say(f"  trial {number} of {len(row.candidates)}: {what}")
-            trial = Row(f"{row.name} trial {number}", replace(run, seed=self.terms.seeds[0]))
+            trial = Row(_trial(row, number), replace(run, seed=self.terms.seeds[0]))
             score, choices = self._held_out(trial, first)
             trials.append((score, choices, run, what))
         best = max(range(len(trials)), key=lambda number: trials[number][0])
@@ -317,6 +318,10 @@ class Workshop:
             text = json.dumps(log, indent=2) + "\n"
             RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
         return _noted(replace(row, run=run, choices=choices), note)
+
+    def _tried(self, row: Row) -> bool:
+        """Whether the row has been tuned by trials of its own."""
+        return self._parts.place(_held_out_part(_trial(row, 1))).exists()
 
     def _with_known(self, row: Row) -> Row:
         """The row, noted where its probes are chosen by images whose labels it has learnt."""
@@ -352,7 +357,7 @@ class Workshop:
             **_described(run),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        name = f"{slug(trial.name)}-held-out"
+        name = _held_out_part(trial.name)
         if self.networks_of:
             images = self._opened(data.train, run.network.input_size, _colour(run))
             if self.bench.world.leads:
@@ -394,6 +399,14 @@ def _course_of(folder: RunFolder) -> dict[str, Any]:
     journal = folder.journal()
     spent = sum(sum(entry["seconds"].values()) for entry in journal)
     return {"journal": journal, "closing": folder.closing, "seconds": round(spent, 1)}
+
+
+def _trial(row: Row, number: int) -> str:
+    return f"{row.name} trial {number}"
+
+
+def _held_out_part(trial: str) -> str:
+    return f"{slug(trial)}-held-out"
 
 
 def _noted(row: Row, note: str) -> Row:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -95,4 +96,5 @@ def restore_momenta(optimizer: SGD, kept: Mapping[str, Tensor]) -> None:
     parameters = optimizer.param_groups[0]["params"]
     for place, buffer in kept.items():
         parameter = parameters[int(place)]
-        optimizer.state[parameter]["momentum_buffer"] = buffer.to(parameter.device).clone()
+        # In the parameter's own layout, without which a GPU's fused step refuses it.
+        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer)
