@@ -27,6 +27,7 @@ from deepcluster.collection.embedding import Work, embed
 from deepcluster.collection.model import Model, Wanted
 from deepcluster.images.given import opened
 from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import StorageError
 from deepcluster.runtime.interruption import Interrupted
 
 
@@ -406,3 +407,11 @@ def test_a_mistyped_path_is_answered_before_torch_is_imported(words: list[str], 
     done = subprocess.run([sys.executable, "-c", text, *named], check=False, capture_output=True)
     assert done.returncode == 2
     assert b"nowhere: no such" in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
+    with pytest.raises(StorageError, match=f"cannot write to {tmp_path};"):
+        table.refuse_output(tmp_path / "new" / "rows.csv", (".parquet", ".csv"))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.progress_lines import on_disk, whole_lines
-from deepcluster.runtime.run_folder import RunFolder, storage_errors_named
+from deepcluster.runtime.run_folder import RunFolder, refuse_unwritable, storage_errors_named
 from deepcluster.runtime.spreadsheet import harmless
 
 _SECONDS = 2.0  # between two lines of progress, which wait for the disk
@@ -228,6 +228,7 @@ def refuse_output(out: Path, suffixes: tuple[str, ...]) -> None:
             raise UsageError(f"--out {out}: {place} exists; name another file, or delete it first")
     if out.parent.exists() and not out.parent.is_dir():
         raise UsageError(f"--out {out}: {out.parent} is a file")
+    refuse_unwritable(out.parent, "--out")
 
 
 def write_csv(place: Path, names: list[str], rows: Iterable[Iterable[object]]) -> None:

@@ -382,6 +382,11 @@ def refuse_foreign(path: Path, flag: str = "--out") -> None:
                 f"{flag} {path}: {kind}; no training can go on there; choose another {flag}, and "
                 f"begin with its weights by --init {path}"
             )
+    refuse_unwritable(path, flag)
+
+
+def refuse_unwritable(path: Path, flag: str) -> None:
+    """Raise where nothing can be made at this path, before any work is done for it."""
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(place, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write to {place}; choose another {flag}")
