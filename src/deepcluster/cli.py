@@ -110,7 +110,7 @@ def _told(error: BaseException, words: Sequence[str]) -> int:
         # Whoever read the output has left, as `head` does: there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    sentence = _known_shortage(error)
+    sentence = _known_shortage(error, words)
     _complain(sentence or f"unexpected {type(error).__name__}: {error} (--debug shows where)")
     return 6 if sentence else 1
 
@@ -357,14 +357,14 @@ def _complain(sentence: str) -> None:
         print(f"{who}: {sentence}", file=sys.stderr)
 
 
-def _known_shortage(error: BaseException) -> str | None:
+def _known_shortage(error: BaseException, words: Sequence[str]) -> str | None:
     """What to say when the machine is too small for what was asked, or does not permit it."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out of memory; try a smaller --batch or --input-size"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             "no space left on the disk; make room, or write to another place; what was saved "
-            "before is whole, and the same command continues"
+            f"before is whole, and the same command {_goes(words)}"
         )
     if isinstance(error, PermissionError) and error.filename is not None:
         return (
