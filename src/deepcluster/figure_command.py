@@ -34,9 +34,9 @@ from deepcluster.studies import (
 from deepcluster.studies.catalogue import FIGURES
 from deepcluster.studies.claim import claimed
 from deepcluster.studies.paper_figure import Choices, Exhibit, PaperFigure, write_figure
+from deepcluster.studies.parts import slug
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.terms import Data, Terms, changed, recipe_for, refuse_preset
-from deepcluster.studies.workshop import slug
 from deepcluster.viewed_run import ViewedRun
 
 BY_NAME: dict[str, PaperFigure] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,3 +83,8 @@ def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as they come back from a file."""
     back: dict[str, Any] = json.loads(json.dumps(settings))
     return back
+
+
+def slug(name: str) -> str:
+    """The name as part of a file name."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +49,10 @@ class Row:
     def tuned(name: str, candidates: tuple[Run, ...], **more: Any) -> Row:
         """The best of some candidates, by the held-out part of the training images."""
         return Row(name, candidates[0], candidates=candidates, **more)
+
+    def noted(self, note: str) -> Row:
+        """The row with one more thing said of it."""
+        return replace(self, note=f"{self.note}; {note}" if self.note else note)
 
 
 @dataclass(frozen=True)

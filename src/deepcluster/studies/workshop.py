@@ -6,7 +6,6 @@ Every part that is done is a file, and is not done again: the same command goes 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
@@ -39,10 +38,19 @@ from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.image_lists import refuse_without_files, write_kept_part
-from deepcluster.studies.parts import Parts, as_json
+from deepcluster.studies.parts import Parts, as_json, slug
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
+from deepcluster.studies.tuning import (
+    Trial,
+    choice,
+    held_out_part,
+    log_of,
+    trial_name,
+    tuned_as,
+    tuned_by,
+)
 
 _KNOWN = "step and decay of its probes were chosen by images whose classes it had learnt"
 _NOT_LENT = shutil.ignore_patterns("checkpoints", "lock")  # of a run that another study copies
@@ -218,11 +226,9 @@ class Workshop:
         """Take over what a trial with these settings on these images has come to elsewhere."""
         if self._parts.place(name).exists():
             return
+        # Those of an older version, which do not say what they chose, come last.
         lent = sorted(self._parts.lent("held-out"), key=lambda one: "choices" not in one[1])
-        for (
-            other,
-            done,
-        ) in lent:  # those of an older version, which do not say what they chose, last
+        for other, done in lent:
             if done.get("images") == images and done.get("settings") == as_json(wanted):
                 self._parts.write(name, {**done, "from": str(other)})
                 self.bench.display.say(f"  tried before: {other}")
@@ -294,40 +300,28 @@ class Workshop:
             return row
         for other in before:
             if other.name == row.tuned_like and not self._tried(row):
-                same = (
-                    replace(other.run, network=row.run.network, pixels=row.run.pixels)
-                    if other.adopted
-                    else row.candidates[other.candidates.index(other.run)]
-                )
-                row = replace(row, run=same, choices=other.choices)
-                return _noted(row, f"{_choice(same)}, as {other.name}; its probes' too")
-        first = self.terms.data[0]
+                return tuned_as(row, other)
         trials = []
         for number, run in enumerate(row.candidates, 1):
-            what = _choice(run)
-            self.bench.display.say(f"  trial {number} of {len(row.candidates)}: {what}")
-            trial = Row(_trial(row, number), replace(run, seed=self.terms.seeds[0]))
-            score, choices = self._held_out(trial, first)
-            trials.append((score, choices, run, what))
-        best = max(range(len(trials)), key=lambda number: trials[number][0])
-        score, choices, run, what = trials[best]
-        note = f"best of {len(trials)} on held-out images ({100 * score:.1f}): {what}"
-        self.bench.display.say(f"  {note}")
+            what = f"trial {number} of {len(row.candidates)}: {choice(run)}"
+            self.bench.display.say(f"  {what}")
+            trial = Row(trial_name(row, number), replace(run, seed=self.terms.seeds[0]))
+            trials.append(Trial(run, *self._held_out(trial, self.terms.data[0])))
+        settled = tuned_by(row, trials)
+        self.bench.display.say(f"  {settled.note}")
         if self.bench.world.leads:
-            log = [{"settings": what, "held_out_top1": score} for score, *_, what in trials]
-            text = json.dumps(log, indent=2) + "\n"
-            RunFolder(self.out).write(f"trials/{slug(row.name)}.json", text)
-        return _noted(replace(row, run=run, choices=choices), note)
+            RunFolder(self.out).write(f"trials/{slug(row.name)}.json", log_of(trials))
+        return settled
 
     def _tried(self, row: Row) -> bool:
         """Whether the row has been tuned by trials of its own."""
-        return self._parts.place(_held_out_part(_trial(row, 1))).exists()
+        return self._parts.place(held_out_part(trial_name(row, 1))).exists()
 
     def _with_known(self, row: Row) -> Row:
         """The row, noted where its probes are chosen by images whose labels it has learnt."""
         by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
         known = by_probe and (row.choices is None or self.judge != "linear")
-        return _noted(row, _KNOWN) if known else row
+        return row.noted(_KNOWN) if known else row
 
     def _held_out(self, trial: Row, data: Data) -> tuple[float, Choices | None]:
         """Mean over the layers of the probe's accuracy on the part held out, and what it chose.
@@ -357,7 +351,7 @@ class Workshop:
             **_described(run),
             **{f"probe.{name}": value for name, value in asdict(probe).items()},
         }
-        name = _held_out_part(trial.name)
+        name = held_out_part(trial.name)
         if self.networks_of:
             images = self._opened(data.train, run.network.input_size, _colour(run))
             if self.bench.world.leads:
@@ -401,19 +395,6 @@ def _course_of(folder: RunFolder) -> dict[str, Any]:
     return {"journal": journal, "closing": folder.closing, "seconds": round(spent, 1)}
 
 
-def _trial(row: Row, number: int) -> str:
-    return f"{row.name} trial {number}"
-
-
-def _held_out_part(trial: str) -> str:
-    return f"{slug(trial)}-held-out"
-
-
-def _noted(row: Row, note: str) -> Row:
-    """The row with one more thing said of it."""
-    return replace(row, note=f"{row.note}; {note}" if row.note else note)
-
-
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, with the images by their whole path."""
     settings = as_json(settings)
@@ -432,14 +413,3 @@ def _shape(run: Run) -> Shape:
 
 def _colour(run: Run) -> Colour:
     return "grey" if run.network.front == "sobel" else "rgb"
-
-
-def _choice(run: Run) -> str:
-    """What candidates differ in."""
-    training = run.training
-    return f"step {training.step:g}, decay {training.weight_decay:g}, {run.epochs} epochs"
-
-
-def slug(name: str) -> str:
-    """The name as part of a file name."""
-    return re.sub(r"[^\w.]+", "-", name).strip("-").lower()
