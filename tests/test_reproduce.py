@@ -127,6 +127,27 @@ def test_a_study_from_a_folder_of_images_and_again(place: Path):
     assert "holds the study sobel" in other
 
 
+def test_a_table_keeps_the_tasks_of_earlier_commands(tmp_path: Path):
+    def columns(row: str, task: str) -> tuple[str, list[str]]:
+        words = "reproduce table5 --smoke --device cpu --workers 1 --out out --rows".split()
+        code, output = child.run([*words, row, "--tasks", task], tmp_path)
+        assert code == 0, output
+        data = json.loads((tmp_path / "out/data.json").read_text())
+        assert [*data["probe"]] == data["tables"][0]["columns"]
+        for line in data["tables"][0]["lines"]:
+            assert len(line["ours"]) == len(line["paper"]) == len(data["probe"])
+        return output, data["tables"][0]["columns"]
+
+    assert columns("random AlexNet", "Paris")[1] == ["Paris"]
+    output, both = columns("random AlexNet", "Oxford")
+    assert both == ["Oxford", "Paris"]  # in the order of the study
+    assert "Paris: done before" in output
+    assert "Oxford / Paris" in (tmp_path / "out/table.md").read_text()
+    output, one = columns("random VGG-16", "Oxford")
+    assert one == ["Oxford"]
+    assert "no longer in the table: Paris" in output
+
+
 @pytest.mark.slow
 def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
     code, output = child.run(["reproduce", "table1", "--smoke"], tmp_path)

@@ -174,8 +174,36 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
     assert code == 0, output
     closing = json.loads((tmp_path / "run/closing.json").read_text())
     assert 1 <= closing["epochs"] < 300
+    used_up = f"0.05 minutes given are used up after {closing['epochs']} epochs; the same"
+    assert used_up in output
     code, output = child.run(["train", str(images), *words, "--minutes", "0.05"], tmp_path)
     assert "already finished" in output
+    assert f"{used_up} command with a larger --minutes goes on" in output
+    (tmp_path / "run/closing.json").unlink()  # it was stopped in the closing pass
+    code, output = child.run(["train", str(images), *words, "--minutes", "0.05"], tmp_path)
+    assert "continuing after" in output
+    assert used_up in output
+    more = closing["epochs"] + 1
+    larger = f"--minutes 5 --epochs {more}".split()
+    code, output = child.run(["train", str(images), *words, *larger], tmp_path)
+    assert code == 0, output
+    assert f"{more}/{more}" in output
+    assert "used up" not in output
+
+
+def test_minutes_that_the_step_has_fallen_with_are_not_added_to(
+    textures: Callable[[int], Path], tmp_path: Path
+):
+    words = ["train", str(textures(24)), *"--preset small --k 4 --network.width 16".split()]
+    words += "--device cpu --training.schedule cosine --out run".split()
+    code, output = child.run([*words, "--epochs", "300", "--minutes", "0.02"], tmp_path)
+    assert code == 0, output
+    assert "used up after" in output
+    assert "a larger --minutes needs --fresh, a new run" in output
+    code, output = child.run([*words, "--epochs", "300", "--minutes", "0.03"], tmp_path)
+    assert code == 4
+    code, output = child.run([*words, *"--epochs 300 --minutes 0.03 --fresh".split()], tmp_path)
+    assert code == 0, output
 
 
 def test_the_first_epoch_ends_with_the_minutes_given(

@@ -92,6 +92,8 @@ def reproduce(words: list[str]) -> int:
         autocast, follow = torch.bfloat16 if gpu else None, asked.follow_links
         bench = Bench(world, _workers(asked), autocast, display, follow_links=follow)
         terms = _terms(asked, study, out, gpu, leads=world.leads)
+        every_task = terms.tasks
+        terms = replace(terms, tasks=_chosen_tasks(every_task, asked))
         terms, rows = _rows(asked, study, terms)
         study.refuse(terms)
         if world.leads:
@@ -99,9 +101,10 @@ def reproduce(words: list[str]) -> int:
         world.wait()
         networks = asked.networks_of
         workshop = Workshop(out, terms, bench, study.judge, networks)
-        results = workshop.carry_out(rows, only=asked.rows)
+        results = workshop.with_done(workshop.carry_out(rows, only=asked.rows), every_task)
+        terms = replace(terms, tasks=tuple(t for t in every_task if t.name in results.judged_by))
         if world.leads:
-            if lost := no_longer_there(out, results):
+            if lost := no_longer_there(out, study, results):
                 display.say(
                     f"no longer in the table: {', '.join(lost)} (not all of it is done with "
                     "these settings, seeds and runs)"
@@ -119,8 +122,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         if not leads:
             raise UsageError("--smoke is for one process")
         terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops, study.judge)
-        tasks = _chosen_tasks(terms.tasks, asked)
-        return replace(terms, recipe=_changed(terms.recipe, asked), tasks=tasks)
+        return replace(terms, recipe=_changed(terms.recipe, asked))
     first = Data("", *splits(asked.data, None, None))
     assert asked.data is not None  # or splits would have said so
     data = [replace(first, name=asked.data.resolve().name)]
@@ -144,7 +146,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
         LinearProbe(ten_crops=ten_crops, epochs=epochs),
         MLPProbe(ten_crops=ten_crops, epochs=epochs),
         grid,
-        _chosen_tasks(_tasks(asked, study), asked),
+        _tasks(asked, study),
     )
 
 

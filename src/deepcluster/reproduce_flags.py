@@ -44,7 +44,8 @@ class Reproduce(LinkFlags):
     """Of table5: pixels of the longer side of its images (1024)."""
 
     tasks: tuple[str, ...] = ()
-    """Only these columns of a study of transfer, such as "detection all"."""
+    """Judge in these tasks of transfer only, such as "detection all"; columns that are done for
+    every row stay."""
 
     networks_of: tuple[Path, ...] = ()
     """Folders of other studies: what they trained in the same way is taken from there."""
@@ -62,7 +63,7 @@ class Reproduce(LinkFlags):
     """The smallest size, on images that come along: minutes on two cores."""
 
     rows: tuple[str, ...] = ()
-    """Only these rows of the study."""
+    """Train and judge these rows of the study only; those that are done stay."""
 
     seeds: tuple[int, ...] = ()
     """Seeds of the main rows (0 1 2; of --smoke 0); the other rows have the first one only."""

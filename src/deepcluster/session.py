@@ -88,6 +88,20 @@ def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clus
         return prepared.folder, _carried_out(prepared, asked, world, display)
 
 
+def ended_by_time(folder: RunFolder) -> str | None:
+    """A sentence on a closed run that its minutes have ended before its epochs: how to go on."""
+    closed = _closed(folder)
+    if closed is None or closed.minutes is None or closed.done >= closed.epochs:
+        return None
+    may_change = folder.settings["effective"].get("training.schedule", "constant") == "constant"
+    how = (
+        "the same command with a larger --minutes goes on"
+        if may_change
+        else "the step has fallen with them, so that a larger --minutes needs --fresh, a new run"
+    )
+    return f"the {closed.minutes:g} minutes given are used up after {closed.done:,} epochs; {how}"
+
+
 def new_network(run: Run) -> Network:
     """The untrained network of a run: a function of its settings alone."""
     network = run.network
@@ -307,15 +321,28 @@ def _refuse_small_disk(folder: RunFolder, run: Run, store: int) -> None:
 
 def _is_finished(folder: RunFolder, run: Run) -> bool:
     """Whether the run is closed and nothing more is asked of it."""
-    if not folder.finished:
+    if (closed := _closed(folder)) is None:
         return False
+    more_time = closed.minutes is not None and (run.minutes is None or run.minutes > closed.minutes)
+    return run.epochs <= closed.epochs and not more_time
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """How long a run was that is closed, and how long it was to be at most."""
+
+    done: int
+    epochs: int
+    minutes: float | None
+
+
+def _closed(folder: RunFolder) -> _Closed | None:
+    """What the closing pass says of it; None where that is to be made, or made again."""
     try:
         closing: dict[str, Any] = json.loads((folder.path / "closing.json").read_text())
-        epochs, minutes = closing["epochs_asked"], closing["minutes_asked"]
+        return _Closed(closing["epochs"], closing["epochs_asked"], closing["minutes_asked"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # damaged: the closing pass is made again
-    more_time = minutes is not None and (run.minutes is None or run.minutes > minutes)
-    return run.epochs <= epochs and not more_time
+        return None
 
 
 def _announce(

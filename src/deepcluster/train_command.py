@@ -18,7 +18,7 @@ from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.world import joined
-from deepcluster.session import Asked
+from deepcluster.session import Asked, ended_by_time
 from deepcluster.session import train as carry_to_the_end
 from deepcluster.settings import Run, flat, suggested_k
 
@@ -182,11 +182,13 @@ def train(words: list[str]) -> int:
         folder, clusters = carry_to_the_end(asked, world, display)
         if clusters is None:
             display.say(f"already finished: {folder.path}; --fresh starts a new run")
-            return 0
-        display.say(
-            f"done: {clusters.count:,} groups of {len(clusters.labels):,} images "
-            f"in {folder.path}/clusters.parquet"
-        )
+        else:
+            display.say(
+                f"done: {clusters.count:,} groups of {len(clusters.labels):,} images "
+                f"in {folder.path}/clusters.parquet"
+            )
+        if world.leads and (why := ended_by_time(folder)) is not None:
+            display.say(why)
     return 0
 
 

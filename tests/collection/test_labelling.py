@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import child
@@ -13,8 +16,9 @@ import pytest
 
 from deepcluster.cli import main
 from deepcluster.collection.known_paths import KnownPaths
-from deepcluster.collection.labelling import most_helpful, spread
+from deepcluster.collection.labelling import most_helpful, read_labels, spread
 from deepcluster.collection.table import write_csv
+from deepcluster.runtime.errors import DataError
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -126,6 +130,38 @@ def test_from_a_csv_to_a_csv(run: Path, images: Path, tmp_path: Path):
         *("neighbours", "neighbours_confidence", "probe", "probe_confidence"),
     ]
     assert all(len(row["probe_confidence"]) <= len("0.1234") for row in found)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_labels_are_read_as_spreadsheets_write_them(
+    encoding: str, mark: str, run: Path, images: Path, tmp_path: Path
+):
+    names = child.table(run / "clusters.parquet")["path"]
+    lines = [("n", "File", "Label"), (1, names[3], "é;a, b"), (), (2, images / names[5], "c"), (3,)]
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=mark).writerows(lines)
+    place = tmp_path / "labels.csv"
+    place.write_bytes(file.getvalue().encode(encoding))
+    assert read_labels(place, names, images) == {3: "é;a, b", 5: "c"}
+
+
+def test_labels_may_come_through_a_pipe(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    text = "path;label\na.png;x\nb.png;y\n"
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text))
+    writer.start()
+    assert read_labels(tmp_path / "pipe", ["a.png", "b.png"], tmp_path) == {0: "x", 1: "y"}
+    writer.join()
+
+
+def test_labels_of_another_encoding_are_refused_and_such_paths_are_found(tmp_path: Path):
+    place = tmp_path / "labels.csv"
+    place.write_bytes(b"path,label\ncaf\xe9.png,x\nb.png,y\n")
+    assert read_labels(place, ["caf%E9.png", "b.png"], tmp_path) == {0: "x", 1: "y"}
+    place.write_bytes(b"path,label\na.png,caf\xe9\nb.png,y\n")
+    with pytest.raises(DataError, match=r"the label of a\.png is not UTF-8"):
+        read_labels(place, ["a.png", "b.png"], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_all_layers_learn_and_the_same_again_is_the_same(devkit: Path, tmp_path:
 
 
 def test_the_step_is_chosen_on_training_images_and_stages_are_kept(devkit: Path, tmp_path: Path):
-    settings = replace(QUICK, epochs=2, steps=(1e-6, 0.03), seeds=(0, 1))
+    settings = replace(QUICK, epochs=2, steps=(1e-6, 0.03), farther=0, seeds=(0, 1))
     first = outcome(settings, devkit, tmp_path)
     choice = first.result["choice"]
     assert choice["held_out"] == 3
@@ -142,6 +142,10 @@ def test_the_step_is_chosen_on_training_images_and_stages_are_kept(devkit: Path,
     (devkit / "ImageSets/Segmentation/test.txt").write_text("2012_000017\n2012_000018\n")
     outcome(replace(settings, judge_on="test", seeds=(0,)), devkit, tmp_path)
     assert len(list((tmp_path / "stages").iterdir())) == 5
+    # The best was the largest: one step more is tried, and the others are kept.
+    wider = outcome(replace(settings, farther=1, seeds=(0,)), devkit, tmp_path).result["choice"]
+    assert [one["step"] for one in wider["candidates"]] == [1e-6, 0.03, 0.1]
+    assert wider["candidates"][:2] == choice["candidates"]
 
 
 def test_a_step_that_diverges_is_out(devkit: Path, tmp_path: Path):
@@ -191,7 +195,14 @@ def test_a_damaged_test_image_is_found_before_anything_is_learnt(
 
 @pytest.mark.parametrize(
     "change",
-    [{"seeds": ()}, {"seeds": (1, 1)}, {"epochs": 0}, {"steps": ()}, {"dropout": 1.0}],
+    [
+        {"seeds": ()},
+        {"seeds": (1, 1)},
+        {"epochs": 0},
+        {"steps": ()},
+        {"farther": -1},
+        {"dropout": 1.0},
+    ],
 )
 def test_settings_that_make_no_sense(change: dict):
     with pytest.raises(UsageError, match=f"--{next(iter(change))}"):

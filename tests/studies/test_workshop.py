@@ -19,6 +19,7 @@ from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.study import Figured, Measured, Row
+from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.studies.workshop import Workshop
 
@@ -75,6 +76,55 @@ def test_rows_that_are_done_stay_and_those_that_are_not_are_left(workshop: Works
     probe = replace(workshop.terms.probe, epochs=2)
     other = replace(workshop, terms=replace(workshop.terms, probe=probe))
     assert other.carry_out(rows, only=["random 1"]).names == ["random 1"]
+
+
+def test_tasks_that_are_done_for_every_row_stay(
+    workshop: Workshop, terms: Terms, landmarks: tuple[Task, ...]
+):
+    oxford, paris = landmarks
+    rows = [
+        Row(f"random {number}", terms.recipe, trained=False, every_seed=True) for number in range(2)
+    ]
+
+    def judging(task: Task, seeds: tuple[int, ...] = (0, 1)) -> Workshop:
+        these = replace(workshop.terms, tasks=(task,), seeds=seeds)
+        return replace(workshop, terms=these, judge="retrieval")
+
+    first = judging(oxford).carry_out(rows)
+    assert judging(oxford).with_done(first, landmarks) == first  # of Paris nothing is done
+    before = times_of_parts(workshop.out)
+    second = judging(paris)
+    results = second.with_done(second.carry_out(rows), landmarks)
+    assert {*results.judged_by} == {"Oxford", "Paris"}
+    for name in ("random 0", "random 1"):
+        assert results.transferred(name, ["Oxford"]) == first.transferred(name, ["Oxford"])
+        assert results.transferred(name, ["Paris"])[0].seeds == 2
+    after = times_of_parts(workshop.out)
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 2 * len(before)
+    # Nor is it in the table where a row, a seed or the same settings are missing.
+    more = judging(paris, (0, 1, 2))
+    assert more.with_done(more.carry_out(rows), landmarks).judged_by == ["Paris"]
+    other = replace(oxford, protocol=replace(oxford.protocol, size=64))
+    assert second.with_done(second.carry_out(rows), [other, paris]).judged_by == ["Paris"]
+    (workshop.out / "parts/random-1-seed1-oxford.json").unlink()
+    assert second.with_done(second.carry_out(rows), landmarks).judged_by == ["Paris"]
+    assert not (workshop.out / "parts/random-1-seed1-oxford.json").exists()
+    alone = second.with_done(second.carry_out(rows[:1]), landmarks)
+    assert {*alone.judged_by} == {"Oxford", "Paris"}
+
+
+def test_what_the_first_seed_chose_in_a_task_is_known_where_it_is_done(
+    workshop: Workshop, terms: Terms
+):
+    tasks = [task for task in terms.tasks if task.name.startswith("classification")]
+    tasks[0] = replace(tasks[0], protocol=replace(tasks[0].protocol, steps=(0.001, 0.01)))
+    rows = [Row("random", terms.recipe, trained=False, every_seed=True)]
+    for task in tasks:
+        these = replace(workshop.terms, tasks=(task,), seeds=(0, 1))
+        place = replace(workshop, terms=these, judge="transfer")
+        results = place.with_done(place.carry_out(rows), tasks)
+    assert [{*one.judged} for one in results.measured] == [{task.name for task in tasks}] * 2
 
 
 def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, tmp_path: Path):

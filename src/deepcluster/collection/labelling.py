@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.images.folder import encoded
-from deepcluster.images.list_file import COLUMNS
+from deepcluster.images.list_file import csv_lines, places_of_columns
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.spreadsheet import as_it_was
 
@@ -44,34 +44,34 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     """The label of each image that a CSV file (path, label) names.
 
     Args:
-        path: The file.
+        path: The file, read as a list of images is: of spreadsheets too.
         names: Every image's path, as the run has it.
         place: What the run was made of, for paths that are given whole.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+        head, *rows = csv_lines(path)
     except (OSError, ValueError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--labels {path}: {reason.lower()}") from error
-    columns = list(rows[0]) if rows else []
-    where = next((name for name in COLUMNS if name in columns), None)
-    if where is None or "label" not in columns:
-        raise DataError(
-            f"{path} must have the columns path and label; it has {columns or 'no rows'}"
-        )
+    path_at, label_at = places_of_columns(head)
+    if path_at is None or label_at is None:
+        raise DataError(f"{path} must have the columns path and label; it has {head or 'no rows'}")
     known = KnownPaths(names, place)
     labels: dict[int, str] = {}
     unknown: list[str] = []
     for row in rows:
-        given, label = (row[where] or "").strip(), as_it_was((row["label"] or "").strip())
+        given, label = (row[at].strip() if at < len(row) else "" for at in (path_at, label_at))
+        label = as_it_was(label)
         if not given or not label:
             continue
         number = known.number(given)
         if number is None:
             unknown.append(given)
+        elif not _is_text(label):
+            raise DataError(f"{path}: the label of {encoded(given)} is not UTF-8; save it as UTF-8")
         elif labels.setdefault(number, label) != label:
-            raise DataError(f"{path} gives {given} two labels: {labels[number]} and {label}")
+            two = f"{labels[number]} and {label}"
+            raise DataError(f"{path} gives {encoded(given)} two labels: {two}")
     if unknown:
         raise DataError(
             f"{path}: {len(unknown):,} of {len(rows):,} paths are no images of the run, such as "
@@ -163,6 +163,15 @@ def _by(
         accuracy,
         accuracy is not None and accuracy < _chance(max(counts) / len(values), len(values)),
     )
+
+
+def _is_text(label: str) -> bool:
+    """Whether all of it could be read: the reader keeps bytes of other encodings as they are."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _chance(share: float, labels: int) -> float:

@@ -20,6 +20,7 @@ from deepcluster.evaluation.fast_rcnn import FastRCNN
 from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
 from deepcluster.evaluation.region_samples import FOREGROUND
+from deepcluster.evaluation.step_search import best_step, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import Split, VocSet, find_devkit, warn_of_left_out
 from deepcluster.evaluation.voc_objects import CLASSES
@@ -58,6 +59,9 @@ class VOCDetection:
 
     steps: tuple[float, ...] = (0.003, 0.01)
     """Step sizes (learning rates), of which that is taken that is best on val."""
+
+    farther: int = 2
+    """How many more are tried, half a decade farther, where the best is the outermost."""
 
     passes: float | None = None
     """How often each image is seen: 16 times, or 8 where all layers learn."""
@@ -112,6 +116,7 @@ class VOCDetection:
                 "--short-side up",
             ),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--farther", self.farther, self.farther >= 0, "0 or more"),
             ("--passes", self.passes, self.length > 0, "a number above 0"),
             ("--images-per-step", self.images_per_step, self.images_per_step >= 1, "at least 1"),
             (
@@ -213,18 +218,20 @@ class VOCDetection:
 
         step, on_val = self.steps[0], {}
         if chooses:
-            tried = {one: judged(self.seeds[0], one, "train", "val") for one in self.steps}
-            on_val = {
-                one: tried[one]["mean"] and tried[one]["mean"]["eleven_point"] for one in self.steps
-            }
-            step = max(self.steps, key=lambda one: -1.0 if on_val[one] is None else on_val[one])
+
+            def reached(step: float) -> float | None:
+                mean = judged(self.seeds[0], step, "train", "val")["mean"]
+                return None if mean is None else float(mean["eleven_point"])
+
+            on_val = searched(self.steps, reached, self.farther)
+            step = best_step(on_val) or step
         results = {seed: judged(seed, step, "trainval", "test") for seed in self.seeds}
         choice = {"step": step, "on_val": {f"{one:g}": value for one, value in on_val.items()}}
         outcome = self._outcome(contender.name, sets, described, choice, results)
         return replace(outcome, settled={**asdict(scale), "passes": self.length})
 
     def _of_one_course(self) -> dict[str, Any]:
-        apart = ("steps", "seeds", "boxes", "proposals", "short_side", "long_side")
+        apart = ("steps", "farther", "seeds", "boxes", "proposals", "short_side", "long_side")
         return {key: value for key, value in asdict(self).items() if key not in apart}
 
     @property

@@ -20,6 +20,7 @@ from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.mean_iou import Overlap
 from deepcluster.evaluation.segmented_images import SegmentedImages
 from deepcluster.evaluation.segmenter_training import Course, confusion_of, taught
+from deepcluster.evaluation.step_search import best_step, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
     Devkit,
@@ -68,6 +69,9 @@ class VOCSegmentation:
     steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
+    farther: int = 2
+    """How many more are tried, half a decade farther, where the best is the outermost."""
+
     decay: float = 5e-4
     """Weight decay."""
 
@@ -91,6 +95,7 @@ class VOCSegmentation:
             ("--epochs", self.epochs, self.length >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--farther", self.farther, self.farther >= 0, "0 or more"),
             ("--decay", self.decay, self.decay >= 0, "0 or above"),
             ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
             ("--dropout", self.dropout, 0 <= self.dropout < 1, "0 to below 1"),
@@ -124,29 +129,11 @@ class VOCSegmentation:
             for one in (train, test)
         }
         data = {"train": train.described(), "test": test.described()}
-        same = {"seeds": None, "year": None, "steps": None, "learn_on": None, "judge_on": None}
-        settings = {**asdict(self), **same, "epochs": self.length}
+        apart = ("seeds", "year", "steps", "farther", "learn_on", "judge_on")
+        settings = {**asdict(self), **dict.fromkeys(apart), "epochs": self.length}
         step, choice = self.steps[0], None
         if len(self.steps) > 1:
-            seed = self.seeds[0]
-            held = {}
-            for candidate in self.steps:
-                subject = contender.network(seed)
-                key = {
-                    "network": subject.fingerprint,
-                    "images": train.fingerprint,
-                    "settings": settings,
-                    "seed": seed,
-                    "step": candidate,
-                }
-                held[candidate] = stages(
-                    f"voc-segmentation-choice-{candidate:g}",
-                    key,
-                    lambda subject=subject, candidate=candidate: self._on_held_out(  # type: ignore[misc]
-                        subject, candidate, pixels[learn_on], seed, bench
-                    ),
-                )
-            choice = _best(held)
+            choice = self._choice(contender, pixels[learn_on], train, settings, bench, stages)
             step = choice["step"]
         results = {}
         for seed in self.seeds:
@@ -168,6 +155,49 @@ class VOCSegmentation:
         outcome = self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
         settled = {"learn_on": learn_on, "judge_on": judge_on, "epochs": self.length}
         return replace(outcome, settled=settled)
+
+    def _choice(
+        self,
+        contender: Contender,
+        pixels: SegmentedImages,
+        train: VocSet,
+        settings: dict[str, Any],
+        bench: Bench,
+        stages: Stages,
+    ) -> dict[str, Any]:
+        """The step that reaches most on held-out images, with the first seed."""
+        seed = self.seeds[0]
+        held: dict[float, dict[str, Any]] = {}
+
+        def reached(step: float) -> float | None:
+            subject = contender.network(seed)
+            key = {
+                "network": subject.fingerprint,
+                "images": train.fingerprint,
+                "settings": settings,
+                "seed": seed,
+                "step": step,
+            }
+            held[step] = stages(
+                f"voc-segmentation-choice-{step:g}",
+                key,
+                lambda: self._on_held_out(subject, step, pixels, seed, bench),
+            )
+            figure: float | None = held[step]["mean_iou"]
+            return figure
+
+        tried = searched(self.steps, reached, self.farther)
+        best = best_step(tried)
+        if best is None:
+            raise NumericsError(
+                "learning diverges with every step; try smaller numbers for --steps"
+            )
+        return {
+            "step": best,
+            "mean_iou": tried[best],
+            "held_out": held[best]["held_out"],
+            "candidates": [{"step": step, "mean_iou": figure} for step, figure in tried.items()],
+        }
 
     def _on_held_out(
         self, subject: Evaluated, step: float, train: SegmentedImages, seed: int, bench: Bench
@@ -283,7 +313,8 @@ class VOCSegmentation:
                 f"step {step:g}, chosen on {choice['held_out']:,} training images held out, where "
                 f"it reaches {percent(choice['mean_iou'])}"
             )
-            if step in (min(self.steps), max(self.steps)):
+            tried = [one["step"] for one in choice["candidates"]]
+            if step in (min(tried), max(tried)):
                 said.append(
                     f"the best step, {step:g}, is at the edge of those tried; others (--steps) may "
                     "do better"
@@ -299,16 +330,6 @@ class VOCSegmentation:
         spent = sum(one["seconds"]["all"] for one in results.values())
         said.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
         return said
-
-
-def _best(held: dict[float, dict[str, Any]]) -> dict[str, Any]:
-    """The step that reaches most on held-out images; the smallest of equal ones."""
-    candidates = [{"step": step, "mean_iou": one["mean_iou"]} for step, one in held.items()]
-    finite = [one for one in candidates if one["mean_iou"] is not None]
-    if not finite:
-        raise NumericsError("learning diverges with every step; try smaller numbers for --steps")
-    best = max(finite, key=lambda one: (one["mean_iou"], -one["step"]))
-    return {**best, "held_out": held[best["step"]]["held_out"], "candidates": candidates}
 
 
 def _devkit(data: Path | None, year: Year | None) -> Devkit:

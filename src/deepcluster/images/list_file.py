@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from deepcluster.images.folder import Extent, Found, class_of, encoded, never_read
 from deepcluster.runtime.errors import DataError, UsageError
@@ -95,30 +98,40 @@ def found_file(folder: Path, path: str, label: str | None = None) -> Found:
 
 
 def _lines(place: Path) -> Iterator[_Row]:
-    with place.open(encoding=_encoding(place), errors="surrogateescape", newline="\n") as file:
+    with _text(place, newline="\n") as file:
         for line in file:
             path = line.rstrip("\r\n")
             if path.strip() and not path.lstrip().startswith("#"):
                 yield path, None
 
 
-def _encoding(place: Path) -> str:
-    """UTF-16 where the file says so in its first bytes, as a spreadsheet's may; else UTF-8."""
+@contextmanager
+def _text(place: Path, newline: str) -> Iterator[TextIO]:
+    """The text of a file: UTF-16 where its first bytes say so, as a spreadsheet's may; else UTF-8.
+
+    It is opened once and read once, so that it may also be a pipe.
+    """
     with place.open("rb") as file:
-        marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "utf-16" if marked else "utf-8-sig"
+        marked = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        encoding = "utf-16" if marked else "utf-8-sig"
+        with io.TextIOWrapper(file, encoding, "surrogateescape", newline) as text:
+            yield text
+
+
+def csv_lines(place: Path) -> Iterator[list[str]]:
+    """The cells of each line, the names of the columns first, as spreadsheets write them."""
+    with _text(place, newline="") as file:
+        head = file.readline()
+        yield from csv.reader(chain([head], file), delimiter=_separator(head))
 
 
 def _csv_rows(place: Path) -> Iterator[_Row]:
-    with place.open(encoding=_encoding(place), errors="surrogateescape", newline="") as file:
-        head = file.readline()
-        file.seek(0)
-        rows = csv.reader(file, delimiter=_separator(head))
-        path_at, label_at = _columns(place, next(rows, []))
-        for row in rows:
-            if path_at < len(row):
-                label = row[label_at] if label_at is not None and label_at < len(row) else None
-                yield row[path_at], label or None
+    lines = csv_lines(place)
+    path_at, label_at = _columns(place, next(lines, []))
+    for row in lines:
+        if path_at < len(row):
+            label = row[label_at] if label_at is not None and label_at < len(row) else None
+            yield row[path_at], label or None
 
 
 def _separator(head: str) -> str:
@@ -128,7 +141,7 @@ def _separator(head: str) -> str:
     """
     for mark in ",;\t":
         names = next(csv.reader([head], delimiter=mark), [])
-        if _place_of_paths(names) is not None:
+        if places_of_columns(names)[0] is not None:
             return mark
     return ","
 
@@ -152,19 +165,16 @@ def _parquet_rows(place: Path) -> Iterator[_Row]:
             yield from ((path or "", label) for path, label in zip(columns[0], labels, strict=True))
 
 
-def _plain(names: Iterable[str]) -> list[str]:
-    return [name.strip().lower() for name in names]
-
-
-def _place_of_paths(names: Iterable[str]) -> int | None:
-    lower = _plain(names)
-    return next((lower.index(name) for name in COLUMNS if name in lower), None)
+def places_of_columns(names: Iterable[str]) -> tuple[int | None, int | None]:
+    """Where the paths and where the labels are, among columns with these names."""
+    lower = [name.strip().lower() for name in names]
+    path_at = next((lower.index(name) for name in COLUMNS if name in lower), None)
+    return path_at, lower.index("label") if "label" in lower else None
 
 
 def _columns(place: Path, names: Iterable[str]) -> tuple[int, int | None]:
-    """Where the paths and where the labels are, of columns with these names."""
-    lower = _plain(names)
-    path_at = _place_of_paths(names)
+    """The same; columns without paths are refused."""
+    path_at, label_at = places_of_columns(names)
     if path_at is None:
         there = ", ".join(encoded(name) for name in names) or "nothing"
         raise DataError(
@@ -172,4 +182,4 @@ def _columns(place: Path, names: Iterable[str]) -> tuple[int, int | None]:
             if place.suffix.lower() == ".csv"
             else f"{encoded(str(place))} has no column {' or '.join(COLUMNS)}; it has {there}"
         )
-    return path_at, lower.index("label") if "label" in lower else None
+    return path_at, label_at

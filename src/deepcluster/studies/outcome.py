@@ -77,13 +77,17 @@ def write(
     folder.write("figure.png", lambda path: figure.savefig(path, format="png"))
 
 
-def no_longer_there(out: Path, results: Results) -> list[str]:
-    """The rows of the last table in this folder that these results have not."""
+def no_longer_there(out: Path, study: Study, results: Results) -> list[str]:
+    """The rows, and the tasks, of the last table in this folder that these results have not."""
     try:
-        before = json.loads((out / "data.json").read_text())["rows"]
+        before = json.loads((out / "data.json").read_text())
+        rows, judges = list(before["rows"]), list(before["probe"])
     except (OSError, ValueError, LookupError, TypeError):
         return []
-    return [name for name in before if name not in results.names]
+    tasks = judges if study.judge in BY_TASK else []
+    return [name for name in rows if name not in results.names] + [
+        name for name in tasks if name not in results.judged_by
+    ]
 
 
 def markdown(

@@ -119,6 +119,11 @@ class Results:
         """The rows that were run, in their order."""
         return [row.name for row in self.rows]
 
+    @property
+    def judged_by(self) -> list[str]:
+        """The data sets or tasks that every row was judged by."""
+        return list(self.measured[0].judged) if self.measured else []
+
     def row(self, name: str) -> Row | None:
         """The row of this name, if it was run."""
         return next((row for row in self.rows if row.name == name), None)

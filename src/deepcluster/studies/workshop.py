@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,46 @@ class Workshop:
                 first = first or measured[-1]
         return Results(tuple(settled), tuple(measured))
 
+    def with_done(self, results: Results, tasks: Iterable[Task]) -> Results:
+        """The results, and those of more tasks in which every row of them has been judged before.
+
+        Args:
+            results: Of the tasks that were asked for.
+            tasks: All that there are.
+        """
+        for task in tasks:
+            if task in self.terms.tasks:
+                continue
+            if (measured := self._done_by_all(results, task)) is not None:
+                self.bench.display.say(f"{task.name}: done before")
+                results = replace(results, measured=measured)
+        return results
+
+    def _done_by_all(self, results: Results, task: Task) -> tuple[Measured, ...] | None:
+        """The same with one task more; None unless it is done for all, with these settings."""
+        back = self._looking_back()
+        rows = {row.name: row for row in results.rows}
+        first: dict[str, Measured] = {}
+        measured: list[Measured] = []
+        try:
+            for one in results.measured:
+                row = rows[one.row]
+                run = replace(row.run, seed=one.seed)
+                part = back._transferred(row, run, task, first.get(one.row))
+                measured.append(replace(one, judged={**one.judged, task.name: part}))
+                first.setdefault(one.row, measured[-1])
+        except ResumeError:
+            return None
+        return tuple(measured)
+
+    def _looking_back(self) -> Workshop:
+        """The workshop as it was, where nothing more is done and nothing is said."""
+        quiet = replace(self.bench, display=Display(speaks=False))
+        return replace(self, bench=quiet, networks_of=(), only_done=True)
+
     def _done_before(self, row: Row, before: list[Row]) -> tuple[Row, list[Measured]] | None:
         """What the row came to earlier; None unless all of it is there, with these settings."""
-        quiet = replace(self.bench, display=Display(speaks=False))
-        back = replace(self, bench=quiet, networks_of=(), only_done=True)
+        back = self._looking_back()
         measured: list[Measured] = []
         try:
             row = back._with_known(back._settled(row, before))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -15,28 +16,42 @@ from numpy.typing import NDArray
 from deepcluster.visuals.purity import Panel
 
 _BARS = 24  # in a panel
+_DOTTED = 20  # epochs that have a dot each, without which a single one would not be seen
+_GUESSING = "guessing, ln k"
 
 
 def curves(journal: Sequence[Mapping[str, Any]]) -> bytes:
     """PNG: loss beside ln k, agreement (NMI) with folders and last epoch, seconds per phase."""
+    return png(drawn_curves(journal))
+
+
+def drawn_curves(journal: Sequence[Mapping[str, Any]]) -> Figure:
+    """The same, as a figure; a panel for each of the three of which there is something to show."""
     epochs = [entry["epoch"] + 1 for entry in journal]
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    loss, agreement, seconds = figure.subplots(1, 3)
-    loss.plot(epochs, _column(journal, "loss"), label="loss")
-    loss.plot(epochs, _column(journal, "ln_k"), "--", color="grey", label="guessing, ln k")
-    agreement.plot(epochs, _column(journal, "nmi_last"), label="with the epoch before")
-    if not np.isnan(with_folders := _column(journal, "nmi_labels")).all():
-        agreement.plot(epochs, with_folders, label="with the folders")
-    for phase in ("look", "group", "learn"):
-        spent = [entry.get("seconds", {}).get(phase, math.nan) for entry in journal]
-        seconds.plot(epochs, spent, label=phase)
-    for axes, title in ((loss, "loss"), (agreement, "NMI of the groups"), (seconds, "seconds")):
-        axes.set(title=title, xlabel="epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-    agreement.set_ylim(0, 1)
-    return png(figure)
+    loss = {"loss": _column(journal, "loss"), _GUESSING: _column(journal, "ln_k")}
+    agreement = {
+        "with the epoch before": _column(journal, "nmi_last"),
+        "with the folders": _column(journal, "nmi_labels"),
+    }
+    seconds = [entry.get("seconds", {}) for entry in journal]
+    spent = {phase: _column(seconds, phase) for phase in ("look", "group", "learn")}
+    panels = [
+        ("loss", "loss", loss),
+        ("agreement of the groups", "NMI", agreement),
+        ("time of an epoch", "seconds", spent),
+    ]
+    known = [panel for panel in panels if any(map(_seen, panel[2].values()))]
+    figure = Figure(figsize=(4 * len(known), 3.6), layout="constrained")
+    row = figure.subplots(1, len(known), squeeze=False)[0]
+    for axes, (title, unit, lines) in zip(row, known, strict=True):
+        axes.set(title=title, xlabel="epoch", ylabel=unit)
+        _draw_by_epoch(axes, epochs, lines)
+        if unit == "NMI":
+            axes.set_ylim(-0.02, 1.02)
+        else:  # from zero on, or the noise of a loss that stays at ln k would look like learning
+            largest = max(np.nanmax(line) for line in lines.values() if _seen(line))
+            axes.set_ylim(0, 1.05 * largest or 1)
+    return figure
 
 
 def sizes(of_runs: Mapping[str, NDArray[np.int64]]) -> bytes:
@@ -86,3 +101,22 @@ def png(figure: Figure) -> bytes:
 def _column(journal: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
     values = (entry.get(name) for entry in journal)
     return np.array([math.nan if value is None else value for value in values], dtype=float)
+
+
+def _seen(line: NDArray[np.float64]) -> bool:
+    return not np.isnan(line).all()
+
+
+def _draw_by_epoch(
+    axes: Axes, epochs: Sequence[int], lines: Mapping[str, NDArray[np.float64]]
+) -> None:
+    """The lines of a panel, each in the colour of its place, over whole epochs."""
+    marker = "." if len(epochs) <= _DOTTED else ""
+    for number, (name, line) in enumerate(lines.items()):
+        if _seen(line):
+            dash, colour = ("--", "grey") if name == _GUESSING else ("-", f"C{number}")
+            axes.plot(epochs, line, dash, marker=marker, color=colour, label=name)
+    axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
