@@ -155,6 +155,20 @@ def test_labels_may_come_through_a_pipe(tmp_path: Path):
     writer.join()
 
 
+def test_empty_lines_are_no_labels(tmp_path: Path):
+    file = tmp_path / "labels.csv"
+    file.write_text("\n\npath,label\n\na.png,x\n\nb.png,\nz.png,y\n")
+    with pytest.raises(DataError, match=r"1 of 2 paths .* write them as in clusters.parquet"):
+        read_labels(file, ["a.png", "b.png"], tmp_path)
+
+
+def test_unknown_paths_of_another_encoding_say_so(tmp_path: Path):
+    file = tmp_path / "labels.csv"
+    file.write_bytes("path,label\né.png,x\na.png,y\n".encode("latin-1"))
+    with pytest.raises(DataError, match="save the file as UTF-8"):
+        read_labels(file, ["é.png", "a.png"], tmp_path)
+
+
 def test_labels_of_another_encoding_are_refused_and_such_paths_are_found(tmp_path: Path):
     place = tmp_path / "labels.csv"
     place.write_bytes(b"path,label\ncaf\xe9.png,x\nb.png,y\n")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepcluster.evaluation.step_search import best_step, half_decade_from, searched
+from deepcluster.evaluation.step_search import best_step, half_decade_from, remark, searched
 
 
 def best_at(peak: float):
@@ -55,6 +55,12 @@ def test_where_all_diverge_nothing_more_is_tried():
 
 def test_of_equal_steps_the_smallest_is_best():
     assert best_step({0.03: 0.5, 0.01: 0.5, 0.1: 0.2}) == 0.01
+
+
+def test_an_outermost_best_step_is_said():
+    assert remark(0.01, (0.003, 0.01, 0.03)) == []
+    for step in (0.003, 0.03):
+        assert f"{step:g}, is at the edge" in remark(step, (0.003, 0.01, 0.03))[0]
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,10 @@ def test_a_line_keeps_its_colour_where_another_is_missing():
         return next(line.get_color() for line in axes.get_lines() if "folders" in line.get_label())
 
     assert colour(1) == colour(3)
+
+
+@pytest.mark.parametrize("entries", [[], [{"epoch": 0}], [{"epoch": 0, "loss": math.inf}]])
+def test_a_journal_without_figures_is_an_empty_panel(entries: list[dict[str, Any]]):
+    (only,) = plots.drawn_curves(entries).axes
+    assert only.get_title() == "loss"
+    assert not only.lines

@@ -49,7 +49,7 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
         place: What the run was made of, for paths that are given whole.
     """
     try:
-        head, *rows = csv_lines(path)
+        head, *rows = list(csv_lines(path)) or [[]]
     except (OSError, ValueError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--labels {path}: {reason.lower()}") from error
@@ -59,11 +59,13 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     known = KnownPaths(names, place)
     labels: dict[int, str] = {}
     unknown: list[str] = []
+    asked = 0
     for row in rows:
         given, label = (row[at].strip() if at < len(row) else "" for at in (path_at, label_at))
         label = as_it_was(label)
         if not given or not label:
             continue
+        asked += 1
         number = known.number(given)
         if number is None:
             unknown.append(given)
@@ -73,9 +75,12 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
             two = f"{labels[number]} and {label}"
             raise DataError(f"{path} gives {encoded(given)} two labels: {two}")
     if unknown:
+        how = "write them as in clusters.parquet, or name the files"
+        if not all(map(_is_text, unknown)):
+            how = "they are not UTF-8: save the file as UTF-8"
         raise DataError(
-            f"{path}: {len(unknown):,} of {len(rows):,} paths are no images of the run, such as "
-            f"{encoded(unknown[0])}; write them as in clusters.parquet, or name the files"
+            f"{path}: {len(unknown):,} of {asked:,} paths are no images of the run, such as "
+            f"{encoded(unknown[0])}; {how}"
         )
     counts = Counter(labels.values())
     if len(counts) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 Reached = float | None
 """How good a step is on images that were not learnt from; None where learning diverged."""
@@ -35,6 +35,16 @@ def best_step(reached: Mapping[float, Reached]) -> float | None:
     """The step that reaches most, the smallest of equal ones; None where all have diverged."""
     finite = [(value, -step) for step, value in reached.items() if value is not None]
     return -max(finite)[1] if finite else None
+
+
+def remark(step: float, tried: Collection[float]) -> list[str]:
+    """What is to be said where the best step is still an outermost one."""
+    if min(tried) < step < max(tried):
+        return []
+    return [
+        f"the best step, {step:g}, is at the edge of those tried; others (--steps, --farther) may "
+        "do better"
+    ]
 
 
 def half_decade_from(step: float, places: int) -> float:

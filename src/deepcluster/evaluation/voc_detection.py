@@ -20,7 +20,7 @@ from deepcluster.evaluation.fast_rcnn import FastRCNN
 from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
 from deepcluster.evaluation.region_samples import FOREGROUND
-from deepcluster.evaluation.step_search import best_step, searched
+from deepcluster.evaluation.step_search import best_step, remark, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import Split, VocSet, find_devkit, warn_of_left_out
 from deepcluster.evaluation.voc_objects import CLASSES
@@ -353,6 +353,7 @@ class VOCDetection:
                 f"{step}: {percent(value)}" for step, value in choice["on_val"].items()
             )
             remarks.append(f"step {choice['step']:g}, chosen on val ({tried})")
+            remarks += remark(choice["step"], [float(step) for step in choice["on_val"]])
         return Outcome(
             data={split: sets[split].described() for split in sets},
             result={

@@ -20,7 +20,7 @@ from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.mean_iou import Overlap
 from deepcluster.evaluation.segmented_images import SegmentedImages
 from deepcluster.evaluation.segmenter_training import Course, confusion_of, taught
-from deepcluster.evaluation.step_search import best_step, searched
+from deepcluster.evaluation.step_search import best_step, remark, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
     Devkit,
@@ -129,8 +129,9 @@ class VOCSegmentation:
             for one in (train, test)
         }
         data = {"train": train.described(), "test": test.described()}
-        apart = ("seeds", "year", "steps", "farther", "learn_on", "judge_on")
+        apart = ("seeds", "year", "steps", "learn_on", "judge_on")
         settings = {**asdict(self), **dict.fromkeys(apart), "epochs": self.length}
+        del settings["farther"]  # it decides which steps are tried, not what one of them reaches
         step, choice = self.steps[0], None
         if len(self.steps) > 1:
             choice = self._choice(contender, pixels[learn_on], train, settings, bench, stages)
@@ -313,12 +314,7 @@ class VOCSegmentation:
                 f"step {step:g}, chosen on {choice['held_out']:,} training images held out, where "
                 f"it reaches {percent(choice['mean_iou'])}"
             )
-            tried = [one["step"] for one in choice["candidates"]]
-            if step in (min(tried), max(tried)):
-                said.append(
-                    f"the best step, {step:g}, is at the edge of those tried; others (--steps) may "
-                    "do better"
-                )
+            said += remark(step, [one["step"] for one in choice["candidates"]])
         first = next(iter(results.values()))
         missing = [kind for kind, share in first["classes"].items() if share is None]
         if missing:

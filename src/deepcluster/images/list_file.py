@@ -119,10 +119,13 @@ def _text(place: Path, newline: str) -> Iterator[TextIO]:
 
 
 def csv_lines(place: Path) -> Iterator[list[str]]:
-    """The cells of each line, the names of the columns first, as spreadsheets write them."""
+    """The cells of each line, the names of the columns first, as spreadsheets write them.
+
+    Empty lines are passed over.
+    """
     with _text(place, newline="") as file:
-        head = file.readline()
-        yield from csv.reader(chain([head], file), delimiter=_separator(head))
+        head = next((line for line in file if line.strip()), "")
+        yield from filter(None, csv.reader(chain([head], file), delimiter=_separator(head)))
 
 
 def _csv_rows(place: Path) -> Iterator[_Row]:

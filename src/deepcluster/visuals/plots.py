@@ -40,7 +40,7 @@ def drawn_curves(journal: Sequence[Mapping[str, Any]]) -> Figure:
         ("agreement of the groups", "NMI", agreement),
         ("time of an epoch", "seconds", spent),
     ]
-    known = [panel for panel in panels if any(map(_seen, panel[2].values()))]
+    known = [panel for panel in panels if any(map(_seen, panel[2].values()))] or panels[:1]
     figure = Figure(figsize=(4 * len(known), 3.6), layout="constrained")
     row = figure.subplots(1, len(known), squeeze=False)[0]
     for axes, (title, unit, lines) in zip(row, known, strict=True):
@@ -49,7 +49,7 @@ def drawn_curves(journal: Sequence[Mapping[str, Any]]) -> Figure:
         if unit == "NMI":
             axes.set_ylim(-0.02, 1.02)
         else:  # from zero on, or the noise of a loss that stays at ln k would look like learning
-            largest = max(np.nanmax(line) for line in lines.values() if _seen(line))
+            largest = max(line[np.isfinite(line)].max(initial=0) for line in lines.values())
             axes.set_ylim(0, 1.05 * largest or 1)
     return figure
 
@@ -104,7 +104,7 @@ def _column(journal: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float
 
 
 def _seen(line: NDArray[np.float64]) -> bool:
-    return not np.isnan(line).all()
+    return bool(np.isfinite(line).any())
 
 
 def _draw_by_epoch(
@@ -116,7 +116,9 @@ def _draw_by_epoch(
         if _seen(line):
             dash, colour = ("--", "grey") if name == _GUESSING else ("-", f"C{number}")
             axes.plot(epochs, line, dash, marker=marker, color=colour, label=name)
-    axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
+    if epochs:
+        axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    if axes.lines:
+        axes.legend(frameon=False)
