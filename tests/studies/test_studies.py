@@ -17,7 +17,7 @@ from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.settings import Run
-from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5
+from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5, uncurated
 from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
@@ -91,6 +91,7 @@ def test_a_study_leaves_table_data_and_figure(
 
 
 def test_rows_differ_in_what_is_studied_alone(terms: Terms):
+    uncurated.prepare(terms)
     by_name = {
         name: {row.name: row.run for row in study.rows(terms) if row.trained}
         for name, study in BY_NAME.items()
@@ -109,6 +110,11 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     assert len(by_name["reassign"]) < len(reassign.PASSES)  # never longer than the recipe
     assert by_name["dimensions"]["no PCA"].whitening.kind == "none"
     assert by_name["depth"]["VGG-16"].network.arch == "vgg16"
+    listed = len(terms.uncurated.read_text().splitlines()) - 1
+    assert 0 < listed < terms.images
+    few = by_name["variants"]["uncurated"]
+    assert few.epochs * listed == pytest.approx(recipe.epochs * terms.images, abs=listed / 2)
+    assert replace(few, epochs=recipe.epochs) == recipe
     ks = [run.clustering.k for run in by_name["fig2"].values()]  # type: ignore[union-attr]
     assert len({*ks}) == len(ks) >= 3
     supervised = by_name["table1"]["supervised"]
@@ -276,6 +282,7 @@ def test_the_figure_of_a_revisited_ground_truth_is_that_of_medium(tmp_path: Path
 
 
 def test_the_share_of_mlp_is_the_papers(terms: Terms):
+    uncurated.prepare(terms)
     rows = mlp.rows(terms)
 
     def measured(name: str) -> Measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -75,6 +76,12 @@ class Terms:
         clustering = self.recipe.clustering
         kmeans = clustering if isinstance(clustering, KMeans) else KMeans()
         return replace(self.recipe, clustering=replace(kmeans, k=k))
+
+    def on_fewer(self, images: Path) -> Run:
+        """The recipe for the images of a list, long enough to see as many as on all of them."""
+        with images.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+            count = sum(1 for _ in csv.reader(lines)) - 1
+        return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * self.images / count)))
 
     def with_front(self, front: Literal["sobel", "rgb"]) -> Run:
         """The recipe with another front."""
