@@ -18,9 +18,11 @@ from deepcluster.images.source import Folder
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Figured, Measured, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Grid, Terms
+from deepcluster.studies.tuning import Tuning
 from deepcluster.studies.workshop import Workshop
 
 # Networks of a minute learn nothing, and say so.
@@ -249,7 +251,7 @@ def test_a_store_cannot_be_tuned_on_and_is_refused_before_training(
         Row("supervised", terms.supervised()[0], adopted={0: tmp_path}),
         Row.tuned("supervised-rgb", terms.supervised("rgb"), tuned_like="supervised"),
     ]
-    monkeypatch.setattr(Workshop, "_refuse_adopted", lambda _self, row: None)
+    monkeypatch.setattr(RowNetworks, "refuse_adopted", lambda _self, row: None)
     results = replace(workshop, terms=terms).carry_out(rows)
     assert results.names == ["supervised", "supervised-rgb"]
 
@@ -261,10 +263,10 @@ def test_a_row_that_was_tuned_by_itself_stays_as_it_was(
     workshop = replace(workshop, terms=terms)
     best = {"supervised": 0.05, "supervised-rgb": 0.1}
 
-    def held_out(_workshop: Workshop, trial: Row, _data: Data) -> tuple[float, None]:
+    def held_out(_tuning: Tuning, trial: Row) -> tuple[float, None]:
         return float(trial.run.training.step == best[trial.name.split()[0]]), None
 
-    monkeypatch.setattr(Workshop, "_held_out", held_out)
+    monkeypatch.setattr(Tuning, "_held_out", held_out)
     first = workshop._settled(Row.tuned("supervised", terms.supervised()), [])
     other = Row.tuned("supervised-rgb", terms.supervised("rgb"), tuned_like="supervised")
     assert workshop._settled(other, [first]).run.training.step == 0.05

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
+from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.probe import Choices
+from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run
+from deepcluster.studies.image_lists import refuse_without_files, write_kept_part
+from deepcluster.studies.loans import borrow_trial
 from deepcluster.studies.parts import slug
+from deepcluster.studies.row_networks import RowNetworks, described
 from deepcluster.studies.study import Row
 
 
-class Trial(NamedTuple):
+class _Trial(NamedTuple):
     """What a candidate reached on images that it has not learnt from."""
 
     run: Run
@@ -23,41 +29,119 @@ class Trial(NamedTuple):
     """Step and decay that the probe chose for each layer."""
 
 
-def choice(run: Run) -> str:
+@dataclass(frozen=True)
+class Tuning:
+    """Trials of candidates, each a row of its own whose network is not kept."""
+
+    networks: RowNetworks
+
+    def settled(self, row: Row, before: Sequence[Row]) -> Row:
+        """The row with the best of its candidates, by images that no trial has learnt from."""
+        if len(row.candidates) < 2:
+            return row
+        for other in before:
+            if other.name == row.tuned_like and not self._tried(row):
+                return _tuned_as(row, other)
+        parts, seed = self.networks.parts, self.networks.terms.seeds[0]
+        trials = []
+        for number, run in enumerate(row.candidates, 1):
+            what = f"trial {number} of {len(row.candidates)}: {_choice(run)}"
+            parts.bench.display.say(f"  {what}")
+            trial = Row(_trial(row, number), replace(run, seed=seed))
+            trials.append(_Trial(run, *self._held_out(trial)))
+        settled = _tuned_by(row, trials)
+        parts.bench.display.say(f"  {settled.note}")
+        if parts.bench.world.leads:
+            RunFolder(parts.study).write(f"trials/{slug(row.name)}.json", _log_of(trials))
+        return settled
+
+    def refuse_impossible(self, row: Row, rows: Sequence[Row]) -> None:
+        """Raise where the row will have trials, and there are no files to list for them."""
+        follows = row.tuned_like in {other.name for other in rows} or self._tried(row)
+        if len(row.candidates) > 1 and not self.networks.parts.others and not follows:
+            where = self.networks.terms.data[0].train
+            refuse_without_files(where, f"tuning {row.name}", "; or give --no-tune")
+
+    def _tried(self, row: Row) -> bool:
+        """Whether the row has been tuned by trials of its own."""
+        return self.networks.parts.place(_part(_trial(row, 1))).exists()
+
+    def _held_out(self, trial: Row) -> tuple[float, Choices | None]:
+        """Mean over the layers of the probe's accuracy on the part held out, and what it chose.
+
+        The trial learns from the same part of the images that the probe learns from: unlike the
+        network that comes of the choice, it is a stranger to the others.
+        """
+        networks, parts, terms = self.networks, self.networks.parts, self.networks.terms
+        run, probe, data, bench = trial.run, terms.probe, terms.data[0], parts.bench
+        subset = parts.study / "trials" / f"{slug(data.name)}-kept.csv"
+
+        def by_the_probe() -> dict[str, Any]:
+            images = networks.opened(data.train, run)
+            if bench.world.leads and not subset.exists():
+                write_kept_part(subset, data.train, images, probe.held_out, probe.seed)
+            bench.world.wait()
+            row = replace(trial, images=subset)
+            networks.trained(row, run)
+            test = networks.opened(data.test, run)
+            result = probe(networks.subject(row, run).network, images, test, bench)
+            # What the probe says of the test images is not kept: nothing may be chosen by it.
+            held_out = {layer.layer: layer.held_out_top1 for layer in result.layers}
+            choices = result.choices()
+            return {"held_out": held_out, "choices": choices, "images": images.fingerprint}
+
+        settings = {f"probe.{name}": value for name, value in asdict(probe).items()}
+        wanted = {**described(run), **settings}
+        name = _part(trial.name)
+        if parts.others:
+            images = networks.opened(data.train, run)
+            if bench.world.leads:
+                borrow_trial(parts, name, wanted, images.fingerprint)
+            bench.world.wait()
+        part = parts.once(name, wanted, by_the_probe)
+        if bench.world.leads:  # only the figure is wanted
+            shutil.rmtree(networks.folder(trial, run.seed).path, ignore_errors=True)
+        found = part["held_out"]
+        choices = part.get("choices")  # of an older version there are none
+        if choices is not None:
+            choices = {layer: Candidate(*choice) for layer, choice in choices.items()}
+        return sum(found.values()) / len(found), choices
+
+
+def _choice(run: Run) -> str:
     """What candidates differ in."""
     training = run.training
     return f"step {training.step:g}, decay {training.weight_decay:g}, {run.epochs} epochs"
 
 
-def trial_name(row: Row, number: int) -> str:
-    """What the trial of a row's candidate is called, as a row of its own."""
-    return f"{row.name} trial {number}"
-
-
-def held_out_part(trial: str) -> str:
-    """The part in which the score of a trial of this name is kept."""
-    return f"{slug(trial)}-held-out"
-
-
-def tuned_as(row: Row, other: Row) -> Row:
+def _tuned_as(row: Row, other: Row) -> Row:
     """The row with the choice of another that is settled."""
     run = (
         replace(other.run, network=row.run.network, pixels=row.run.pixels)
         if other.adopted
         else row.candidates[other.candidates.index(other.run)]
     )
-    note = f"{choice(run)}, as {other.name}; its probes' too"
+    note = f"{_choice(run)}, as {other.name}; its probes' too"
     return replace(row, run=run, choices=other.choices).noted(note)
 
 
-def tuned_by(row: Row, trials: Sequence[Trial]) -> Row:
+def _trial(row: Row, number: int) -> str:
+    return f"{row.name} trial {number}"
+
+
+def _part(trial: str) -> str:
+    """The name of the part that has what a trial came to."""
+    return f"{slug(trial)}-held-out"
+
+
+def _tuned_by(row: Row, trials: Sequence[_Trial]) -> Row:
     """The row with the best of its candidates."""
     best = max(trials, key=lambda trial: trial.score)
-    note = f"best of {len(trials)} on held-out images ({100 * best.score:.1f}): {choice(best.run)}"
+    note = f"best of {len(trials)} on held-out images ({100 * best.score:.1f}): {_choice(best.run)}"
     return replace(row, run=best.run, choices=best.choices).noted(note)
 
 
-def log_of(trials: Sequence[Trial]) -> str:
+def _log_of(trials: Sequence[_Trial]) -> str:
     """All trials, as JSON."""
-    lines = [{"settings": choice(one.run), "held_out_top1": one.score} for one in trials]
+    lines = [{"settings": _choice(one.run), "held_out_top1": one.score} for one in trials]
     return json.dumps(lines, indent=2) + "\n"

@@ -1,0 +1,48 @@
+"""What other studies have done already, taken over: networks, and what trials came to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.studies.parts import Parts, as_json
+
+_NOT_LENT = shutil.ignore_patterns("checkpoints", "lock")  # of a run that another study copies
+
+
+def borrow_network(parts: Parts, name: str, wanted: dict[str, Any], folder: RunFolder) -> None:
+    """Copy a network that another study has trained with these settings on these images."""
+    if parts.place(name).exists():
+        return
+    for other, done in parts.lent("training"):
+        source = other.parents[1] / "runs" / other.name.removesuffix("-training.json")
+        alike = _resolved(done.get("settings", {})) == _resolved(wanted)
+        if not alike or not (source / "model.safetensors").is_file():
+            continue
+        # The part is written last: where this is cut short, it is done anew.
+        shutil.rmtree(folder.path, ignore_errors=True)
+        shutil.copytree(source, folder.path, ignore=_NOT_LENT)
+        parts.write(name, {**done, "settings": wanted, "from": str(source)})
+        parts.bench.display.say(f"  trained before: {source}")
+        return
+
+
+def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -> None:
+    """Take over what a trial with these settings on these images has come to elsewhere."""
+    if parts.place(name).exists():
+        return
+    # Those of an older version, which do not say what they chose, come last.
+    lent = sorted(parts.lent("held-out"), key=lambda one: "choices" not in one[1])
+    for other, done in lent:
+        if done.get("images") == images and done.get("settings") == as_json(wanted):
+            parts.write(name, {**done, "from": str(other)})
+            parts.bench.display.say(f"  tried before: {other}")
+            return
+
+
+def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, with the images by their whole path."""
+    settings = as_json(settings)
+    return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
