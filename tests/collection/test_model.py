@@ -59,6 +59,7 @@ def test_vectors_are_computed_as_by_hand(model: Model, images: Path, run: Path):
 
     network = new_network(Run(network=Architecture(input_size=64, width=32)))
     network.trunk.load_state_dict(load_file(run / "model.safetensors"))
+    network.to(memory_format=torch.channels_last)  # rounds as the other does
     with Image.open(files(images)[7]) as picture:
         grey = kept(np.asarray(picture.convert("RGB")), "grey", Pixels())[..., 0]
     pixels = look(Image.fromarray(grey), small().network.input_size)
@@ -254,7 +255,8 @@ def test_a_run_of_an_earlier_version_is_closed_again(images: Path, copy: Path):
     (copy / "settings.json").write_text(json.dumps(settings))
     before = np.load(copy / "features.npy")
     (copy / "closing.json").unlink()
-    words = "--preset small --k 4 --epochs 2 --network.width 32 --device cpu --out copy".split()
+    flags = f"{child.PLAIN} --k 4 --epochs 2 --batch 32 --network.width 32 --device cpu --out copy"
+    words = flags.split()
     code, output = child.run(["train", str(images), *words], copy.parent)
     assert code == 0, output
     assert np.array_equal(np.load(copy / "features.npy"), before)

@@ -37,7 +37,7 @@ def rows_and_classes(
 def fitted(
     rows: Tensor, labels: Tensor, candidates: list[Candidate], epochs: int, batch: int = 50
 ) -> LinearReadout:
-    readout = LinearReadout(1, len(candidates), int(labels.max()) + 1, rows.shape[1], CPU)
+    readout = LinearReadout(len(candidates), int(labels.max()) + 1, [rows.shape[1]], CPU)
     optimizer = StackedSGD(readout.parameters, [candidates], momentum=0.9)
     steps = len(rows) // batch
     for epoch in range(epochs):
@@ -65,7 +65,7 @@ def test_a_probe_is_as_good_as_scikit_learns_logistic_regression(decay: float):
     assert 0.4 < theirs < 0.95  # else there would be nothing to compare
     assert abs(ours - theirs) < 0.01
     if decay >= 1e-3:  # so convex that the weights themselves must agree
-        weights = readout.weight[0, 0].detach().numpy()
+        weights = readout.parameters[0][0][0].detach().numpy()
         assert np.abs(weights - reference.coef_).max() < 0.05 * np.abs(reference.coef_).max()
 
 
@@ -75,17 +75,37 @@ def test_candidates_trained_together_are_those_trained_alone():
     together = fitted(rows, labels, candidates, epochs=3)
     for place, candidate in enumerate(candidates):
         alone = fitted(rows, labels, [candidate], epochs=3)
-        for ours, theirs in zip(together.parameters, alone.parameters, strict=True):
-            assert torch.allclose(ours[0, place], theirs[0, 0], rtol=1e-4, atol=1e-5)
-    weights = together.weight[0].detach()
+        for ours, theirs in zip(together.parameters[0], alone.parameters[0], strict=True):
+            assert torch.allclose(ours[place], theirs[0], rtol=1e-4, atol=1e-5)
+    weights = together.parameters[0][0].detach()
     assert (weights[0] - weights[1]).abs().max() > 1e-3  # they do differ
     assert (weights[0] - weights[2]).abs().max() > 1e-3
+
+
+def test_layers_of_any_widths_learn_as_each_would_alone():
+    rows, labels = rows_and_classes(64)
+    features, candidates = [rows, rows[:, :7]], [grid([0.7], [0.03, 0.0]), grid([0.2, 3.0], [0.1])]
+    parts = [
+        (features, candidates),
+        *(([f], [c]) for f, c in zip(features, candidates, strict=True)),
+    ]
+    learnt = []
+    for some, theirs in parts:
+        readout = LinearReadout(2, 5, [one.shape[1] for one in some], CPU)
+        optimizer = StackedSGD(readout.parameters, theirs, momentum=0.9)
+        for _ in range(5):
+            loss_of(readout.scores(some), labels, len(rows)).backward()
+            optimizer.step(0.5, World())
+        learnt.append(readout.parameters)
+    together, first, second = learnt
+    for ours, alone in zip([*together[0], *together[1]], [*first[0], *second[0]], strict=True):
+        assert torch.allclose(ours, alone, atol=1e-6)
 
 
 def test_a_step_is_torchs_own():
     rows, labels = rows_and_classes(64)
     candidate = Candidate(0.7, 0.03)
-    readout = LinearReadout(1, 1, 5, 20, CPU)
+    readout = LinearReadout(1, 5, [20], CPU)
     ours = StackedSGD(readout.parameters, [[candidate]], momentum=0.9)
     weight = torch.zeros(5, 20, requires_grad=True)
     bias = torch.zeros(5, requires_grad=True)
@@ -98,8 +118,8 @@ def test_a_step_is_torchs_own():
         theirs.zero_grad()
         F.cross_entropy(F.linear(rows, weight, bias), labels).backward()
         theirs.step()
-    assert torch.allclose(readout.weight[0, 0], weight, atol=1e-6)
-    assert torch.allclose(readout.bias[0, 0], bias, atol=1e-6)
+    for learnt, expected in zip(readout.parameters[0], (weight, bias), strict=True):
+        assert torch.allclose(learnt[0], expected, atol=1e-6)
 
 
 def test_schedules():
@@ -112,18 +132,18 @@ def test_schedules():
 
 def test_low_precision_weights_are_copies_of_full_ones():
     rows, labels = rows_and_classes(64)
-    readout = LinearReadout(1, 1, 5, 20, CPU, torch.bfloat16)
+    readout = LinearReadout(1, 5, [20], CPU, torch.bfloat16)
     optimizer = StackedSGD(readout.parameters, [[Candidate(1e-4, 0.0)]], momentum=0.0)
     for _ in range(2000):  # steps so small that bfloat16 alone would lose most of them
         loss_of(readout.scores(rows[None]), labels, len(rows)).backward()
         optimizer.step(1.0, World())
-    full = LinearReadout(1, 1, 5, 20, CPU)
+    full = LinearReadout(1, 5, [20], CPU)
     optimizer = StackedSGD(full.parameters, [[Candidate(1e-4, 0.0)]], momentum=0.0)
     for _ in range(2000):
         loss_of(full.scores(rows[None]), labels, len(rows)).backward()
         optimizer.step(1.0, World())
-    error = (readout.weight.float() - full.weight).abs().max()
-    assert error < 0.03 * full.weight.abs().max()
+    (low, _), (exact, _) = readout.parameters[0], full.parameters[0]
+    assert (low.float() - exact).abs().max() < 0.03 * exact.abs().max()
 
 
 CHECK = """
@@ -132,10 +152,10 @@ from deepcluster.evaluation.candidates import move
 from deepcluster.evaluation.sgd_kernel import move_by_kernel
 device, source = torch.device("{device}"), torch.Generator().manual_seed(0)
 for low in (torch.float32, torch.bfloat16):
-    shape = (2, 3, 5, 1100)
+    shape = (6, 5, 1100)
     weight, velocity = (torch.randn(shape, generator=source).to(device) for _ in range(2))
     gradient = torch.randn(shape, generator=source).to(device, low)
-    steps, decays = (torch.rand(2, 3, generator=source).to(device) for _ in range(2))
+    steps, decays = (torch.rand(6, generator=source).to(device) for _ in range(2))
     results = []
     for how in (move, move_by_kernel):
         own, speed = weight.clone(), velocity.clone()

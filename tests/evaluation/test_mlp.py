@@ -38,18 +38,19 @@ def test_candidates_trained_together_are_those_trained_alone():
     together = trained(candidates, dropout=0.5)
     for place, candidate in enumerate(candidates):
         alone = trained([candidate], dropout=0.5)
-        for ours, theirs in zip(together.parameters, alone.parameters, strict=True):
-            assert torch.allclose(ours[0, place], theirs[0, 0], atol=1e-5)
-    assert (together.parameters[0][0, 0] - together.parameters[0][0, 1]).abs().max() > 1e-3
+        for ours, theirs in zip(together.parameters[0], alone.parameters[0], strict=True):
+            assert torch.allclose(ours[place], theirs[0], atol=1e-5)
+    weights = together.parameters[0][0]
+    assert (weights[0] - weights[1]).abs().max() > 1e-3
 
 
 def test_it_is_torchs_own_network():
     rows, _ = batch()
     readout = trained([Candidate(0.02, 1e-3), Candidate(0.01, 0)], dropout=0.0)
     layers = [nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, 3)]
-    tensors = iter(readout.parameters)
+    tensors = iter(readout.parameters[0])
     for layer in layers:
-        layer.weight.data, layer.bias.data = next(tensors)[0, 1], next(tensors)[0, 1]
+        layer.weight.data, layer.bias.data = next(tensors)[1], next(tensors)[1]
     network = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
     expected = network(rows[0] * 12**0.5)
     assert torch.allclose(readout.scores(rows)[0, :, 1], expected, atol=1e-5)

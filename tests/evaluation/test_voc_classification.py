@@ -215,7 +215,7 @@ def test_scores_are_the_mean_over_ten_crops(planted: Path, tmp_path: Path):
     origin, length = rows.mean(0), rows.var(0, correction=0).sum().sqrt()
     for number in range(2):
         w6, b6, w7, b7, w8, b8 = (
-            parameter[0, number].detach().double() for parameter in classifiers.readout.parameters
+            parameter[number].detach().double() for parameter in classifiers.readout.parameters[0]
         )
         total = torch.zeros(20, 5, dtype=torch.float64)
         for crop in crops:

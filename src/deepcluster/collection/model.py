@@ -53,9 +53,9 @@ class Model:
         device: torch.device,
         folder: RunFolder | None = None,
     ) -> None:
-        self.network = network.to(device).eval().requires_grad_(False)
-        if device.type == "cuda":  # the layout in which its convolutions are faster
-            self.network = self.network.to(memory_format=torch.channels_last)
+        # The layout in which convolutions are faster.
+        network = network.to(device).to(memory_format=torch.channels_last)
+        self.network = network.eval().requires_grad_(False)
         # Settings that earlier runs did not have.
         self.clustered = effective.get("network.clustered", "top")
         self.views = int(effective.get("network.views", 1))

@@ -1,7 +1,7 @@
 """Many classifiers trained at once: one for each candidate step size and weight decay.
 
-Every tensor has layers and candidates along its first axes, so that all of them are one product,
-and losses are added up, so that no classifier's gradient sees another.
+Every parameter has candidates along its first axis, so that those of a layer are one product, and
+losses are added up, so that no classifier's gradient sees another.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Readout(Protocol):
     """Classifiers of the same classes: one for each layer and candidate."""
 
     @property
-    def parameters(self) -> list[Tensor]:
-        """What is learnt, layers x candidates x ...; of three axes are the biases."""
+    def parameters(self) -> list[list[Tensor]]:
+        """What is learnt for each layer, candidates x ...; of two axes are the biases."""
         ...
 
-    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
-        """Layers x B x candidates x classes, from layers x B x width.
+    def scores(self, features: Sequence[Tensor], dropout_seed: int | None = None) -> Tensor:
+        """Layers x B x candidates x classes, from B x width of each layer.
 
         Where a seed is given, with dropout, if there is any.
         """
@@ -54,29 +54,28 @@ class LinearReadout:
 
     def __init__(
         self,
-        layers: int,
         candidates: int,
         classes: int,
-        width: int,
+        widths: Sequence[int],
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self._shape = (candidates, classes)
-        shape = (layers, candidates, classes)
-        self.weight = torch.zeros(*shape, width, device=device, dtype=dtype, requires_grad=True)
-        self.bias = torch.zeros(*shape, device=device, dtype=dtype, requires_grad=True)
+        """The widths are those of the layers."""
+        self._shape = own = (candidates, classes)
 
-    @property
-    def parameters(self) -> list[Tensor]:
-        """Weights and biases."""
-        return [self.weight, self.bias]
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
 
-    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
-        """Layers x B x candidates x classes, in one product for all of them."""
+        self.parameters = [[zeros(*own, width), zeros(*own)] for width in widths]
+
+    def scores(self, features: Sequence[Tensor], dropout_seed: int | None = None) -> Tensor:
+        """Layers x B x candidates x classes, in one product for each layer."""
         # The weights first, so that their gradient comes in their own layout.
-        weight, bias = self.weight.flatten(1, 2), self.bias.flatten(1)[..., None]
-        every = torch.baddbmm(bias, weight, features.to(weight.dtype).transpose(1, 2))
-        return every.unflatten(1, self._shape).permute(0, 3, 1, 2)
+        every = [
+            torch.addmm(bias.view(-1, 1), weight.flatten(0, 1), rows.to(weight.dtype).T)
+            for (weight, bias), rows in zip(self.parameters, features, strict=True)
+        ]
+        return torch.stack(every).unflatten(1, self._shape).permute(0, 3, 1, 2)
 
 
 class StackedSGD:
@@ -87,32 +86,33 @@ class StackedSGD:
 
     def __init__(
         self,
-        parameters: list[Tensor],
+        parameters: Sequence[Sequence[Tensor]],
         candidates: Sequence[Sequence[Candidate]],
         momentum: float,
     ) -> None:
-        """Of each layer its candidates, as many as any other layer has."""
-        self.parameters, self.momentum = parameters, momentum
-        device = parameters[0].device
+        """Of each layer its parameters, and its candidates, as many as any other layer has."""
+        self.momentum = momentum
+        self._layers = [
+            [(one, one.detach().float(), torch.zeros_like(one, dtype=torch.float32)) for one in own]
+            for own in parameters
+        ]
+        device = parameters[0][0].device
         every = torch.tensor(candidates, device=device)  # layers x candidates x 2
-        self._steps, self._decays = every[..., 0], every[..., 1]
-        self._weights = [parameter.detach().float() for parameter in parameters]
-        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+        self._steps, self._decays = every.movedim(2, 0).contiguous()
         self._move = chosen_move(device)
 
     @torch.no_grad()
     def step(self, factor: float, world: World) -> None:
         """Move every candidate by its gradient, summed over all processes, and forget it."""
-        steps = self._steps * factor
-        nothing = torch.zeros_like(self._decays)
-        for parameter, weight, velocity in zip(
-            self.parameters, self._weights, self._velocities, strict=True
-        ):
-            assert parameter.grad is not None
-            gradient = world.sum(parameter.grad)
-            decays = self._decays if parameter.ndim > 3 else nothing  # biases are not decayed
-            self._move(weight, velocity, gradient, steps, decays, self.momentum, parameter)
-            parameter.grad = None
+        nothing = torch.zeros_like(self._decays[0])
+        every = zip(self._layers, self._steps * factor, self._decays, strict=True)
+        for layer, steps, decays in every:
+            for parameter, weight, velocity in layer:
+                assert parameter.grad is not None
+                gradient = world.sum(parameter.grad)
+                own = decays if parameter.ndim > 2 else nothing  # biases are not decayed
+                self._move(weight, velocity, gradient, steps, own, self.momentum, parameter)
+                parameter.grad = None
 
 
 Move = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float, Tensor], None]
@@ -141,7 +141,7 @@ def move(
 
     `copy` gets the new weights, where it is not the weights themselves.
     """
-    along_first = (*steps.shape, *[1] * (weight.ndim - 2))
+    along_first = (-1, *[1] * (weight.ndim - 1))
     torch.add(gradient, velocity, alpha=momentum, out=velocity)
     velocity.addcmul_(weight, decays.view(along_first))
     weight.addcmul_(velocity, steps.view(along_first), value=-1)

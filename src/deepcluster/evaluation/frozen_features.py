@@ -18,7 +18,7 @@ Scaling = Literal["layer", "feature", "none"]
 
 
 class FrozenFeatures:
-    """Layers x B x width; the widest layer sets the width, the others are filled up with zeros.
+    """B x width of each layer.
 
     Nothing of the network changes, as long as it is `frozen`.
 
@@ -39,21 +39,11 @@ class FrozenFeatures:
         self.network, self.bench, self.scaling = network, bench, scaling
         self.widths: dict[str, int] = {}
         self._read = read
-        self._unit = self._shift = torch.empty(0)  # layers x 1 x width
+        self._scales: dict[str, tuple[Tensor, Tensor]] = {}  # shift and unit
 
-    @property
-    def width(self) -> int:
-        """Of the widest layer."""
-        return max(self.widths.values())
-
-    def __call__(self, pixels: Tensor) -> Tensor:
+    def __call__(self, pixels: Tensor) -> list[Tensor]:
         """The features of uint8 crops, float32."""
-        every = torch.zeros(
-            len(self.widths), len(pixels), self.width, device=self.bench.world.device
-        )
-        for place, rows in zip(every, self._raw(pixels).values(), strict=True):
-            place[:, : rows.shape[1]] = rows
-        return torch.addcmul(self._shift, every, self._unit)
+        return self._scaled(self._raw(pixels))
 
     def measure(self, images: Images, ids: Sequence[int]) -> None:
         """Find origin and unit from the centre crops of these images, over all processes."""
@@ -73,14 +63,17 @@ class FrozenFeatures:
                 sums[name] += rows.sum(dim=0, dtype=torch.float64)
                 squares[name] += rows.double().square().sum(dim=0)
             interruption.raise_if_asked()
-        shape = (len(self.widths), 1, self.width)
-        self._unit, self._shift = (torch.zeros(shape, device=world.device) for _ in range(2))
-        for place, name in enumerate(sums):
+        for name in sums:
             mean = world.sum(sums[name]) / len(ids)
             variance = (world.sum(squares[name]) / len(ids) - mean.square()).clamp_min(0)
-            origin, unit = _scales(mean, variance, self.scaling)
-            self._unit[place, 0, : len(unit)] = unit
-            self._shift[place, 0, : len(unit)] = -origin * unit
+            origin, unit = _origin_and_unit(mean, variance, self.scaling)
+            self._scales[name] = (-origin * unit).float(), unit.float()
+
+    def _scaled(self, found: dict[str, Tensor]) -> list[Tensor]:
+        return [
+            torch.addcmul(shift, rows.float(), unit)
+            for rows, (shift, unit) in zip(found.values(), self._scales.values(), strict=True)
+        ]
 
     @torch.no_grad()
     def _raw(self, pixels: Tensor) -> dict[str, Tensor]:
@@ -96,7 +89,7 @@ class FrozenFeatures:
             return self._read(inputs)
 
 
-def _scales(mean: Tensor, variance: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor]:
+def _origin_and_unit(mean: Tensor, variance: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor]:
     """What to subtract and what to multiply by; a number that never varies stays at zero."""
     if scaling == "none":
         return torch.zeros_like(mean), torch.ones_like(mean)

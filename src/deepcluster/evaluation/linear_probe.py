@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,15 +43,9 @@ class LinearProbe(Probe):
             found = network.activations(images, names)
             return {name: pooled(maps) for name, maps in found.items()}
 
-        def new_readout(candidates: int, width: int) -> LinearReadout:
-            return LinearReadout(
-                len(names),
-                candidates,
-                len(train.names),
-                width,
-                bench.world.device,
-                bench.autocast or torch.float32,
-            )
+        def new_readout(candidates: int, widths: Sequence[int]) -> LinearReadout:
+            dtype = bench.autocast or torch.float32
+            return LinearReadout(candidates, len(train.names), widths, bench.world.device, dtype)
 
         features = FrozenFeatures(network, read, bench, self.scaling)
         return probed(self, features, new_readout, train, test, choices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,8 +46,8 @@ class MLPProbe(Probe):
             raise UsageError(f"--dropout {self.dropout:g}: use 0 to below 1")
         hidden = hidden_width(network, self.hidden)
 
-        def new_readout(candidates: int, width: int) -> MLPReadout:
-            widths = (width, hidden, len(train.names))
+        def new_readout(candidates: int, given: Sequence[int]) -> MLPReadout:
+            widths = (given[0], hidden, len(train.names))
             return MLPReadout(candidates, widths, self.dropout, self.seed, bench.world.device)
 
         features = FrozenFeatures(network, read_convolutions(network), bench, self.scaling)
@@ -89,29 +89,24 @@ class MLPReadout:
     ) -> None:
         width, hidden, classes = widths
         self.dropout = dropout
-        self._parameters: list[Tensor] = []
+        self.parameters: list[list[Tensor]] = [[]]
         shapes = {"fc6": (hidden, width), "fc7": (hidden, hidden), "fc8": (classes, hidden)}
         for name, shape in shapes.items():
             # He's scale for layers with a ReLU; the last one begins small, as every head does.
             scale = 0.01 if name == "fc8" else (2 / shape[1]) ** 0.5
             first = torch.randn(shape, generator=generator(seed, f"probe-{name}")) * scale
-            weight = first.to(device).expand(1, candidates, *shape).clone()
-            bias = torch.zeros(1, candidates, shape[0], device=device)
-            self._parameters += [weight.requires_grad_(), bias.requires_grad_()]
+            weight = first.to(device).expand(candidates, *shape).clone()
+            bias = torch.zeros(candidates, shape[0], device=device)
+            self.parameters[0] += [weight.requires_grad_(), bias.requires_grad_()]
 
-    @property
-    def parameters(self) -> list[Tensor]:
-        """Weights and biases, from fc6 on."""
-        return self._parameters
-
-    def scores(self, features: Tensor, dropout_seed: int | None = None) -> Tensor:
-        """1 x B x candidates x classes, from 1 x B x width."""
-        w6, b6, w7, b7, w8, b8 = (parameter[0] for parameter in self._parameters)
+    def scores(self, features: Sequence[Tensor], dropout_seed: int | None = None) -> Tensor:
+        """1 x B x candidates x classes, from B x width of the one layer there is."""
+        ((w6, b6, w7, b7, w8, b8),), (rows,) = self.parameters, features
         randomness = None
         if dropout_seed is not None and self.dropout:
-            randomness = torch.Generator(features.device).manual_seed(dropout_seed)
+            randomness = torch.Generator(rows.device).manual_seed(dropout_seed)
         # Rows have length 1; the hidden layers expect numbers of about 1.
-        rows = features[0] * features.shape[2] ** 0.5
+        rows = rows * rows.shape[1] ** 0.5
         rows = rows * self._kept(rows, randomness)
         first = F.linear(rows, w6.flatten(0, 1), b6.flatten()).relu().unflatten(1, b6.shape)
         first = first * self._kept(first[:, :1], randomness)

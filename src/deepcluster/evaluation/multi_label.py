@@ -103,10 +103,9 @@ def multi_label_loss(scores: Tensor, labels: Tensor, total: int) -> Tensor:
 class LearningFeatures(FrozenFeatures):
     """The same features, through which the convolutions learn; origin and unit stay."""
 
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """1 x B x width, float32."""
-        (rows,) = self.rows_of(pixels).values()
-        return torch.addcmul(self._shift, rows.float()[None], self._unit)
+    def __call__(self, pixels: Tensor) -> list[Tensor]:
+        """B x width of the one layer there is, float32."""
+        return self._scaled(self.rows_of(pixels))
 
 
 class Classifiers:
@@ -139,7 +138,8 @@ class Classifiers:
         self._normalise_by_batch(True)
         every = np.unique(np.linspace(0, len(part) - 1, _MEASURED).astype(np.int64))
         self.features.measure(part.images, part.places[every].tolist())
-        widths = (self.features.width, self._hidden, part.labels.shape[1])
+        (width,) = self.features.widths.values()
+        widths = (width, self._hidden, part.labels.shape[1])
         self.readout = MLPReadout(
             len(self.candidates), widths, self._dropout, course.seed, world.device
         )

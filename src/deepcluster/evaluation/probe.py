@@ -43,8 +43,8 @@ from deepcluster.runtime.seeds import generator, stream
 
 _MEASURED = 4096  # training images that origin and unit of the features are found from
 
-NewReadout = Callable[[int, int], Readout]
-"""A readout for a number of candidates and the width of the features."""
+NewReadout = Callable[[int, Sequence[int]], Readout]
+"""A readout for a number of candidates and the widths of the layers."""
 
 Choices = Mapping[str, Candidate]
 """What was chosen for each layer elsewhere: by images that this network, too, is a stranger to."""
@@ -146,8 +146,8 @@ def _probed(
     begun = time.monotonic()
     features.measure(train.images, _spread(kept, _MEASURED))
     engine = _Engine(settings, features, train, test, seconds)
-    names = list(features.widths)
-    readout = new_readout(len(candidates), features.width)
+    names, widths = list(features.widths), list(features.widths.values())
+    readout = new_readout(len(candidates), widths)
     seen = engine.learn(readout, [candidates] * len(names), kept)
     by_held = engine.accuracy(readout, train, held)
     chosen = [best(top1) for top1 in by_held.top1]
@@ -156,7 +156,7 @@ def _probed(
     trained_on = kept
     places = chosen  # of the chosen candidates in the readout
     if settings.retrain:
-        readout = new_readout(1, features.width)
+        readout = new_readout(1, widths)
         trained_on = np.arange(len(train))
         seen = engine.learn(readout, [[candidates[choice]] for choice in chosen], trained_on)
         places = [0] * len(names)
@@ -180,7 +180,7 @@ def _probed(
 def fit_epoch(
     readout: Readout,
     optimizer: StackedSGD,
-    batches: Iterable[tuple[Tensor, Tensor, int]],
+    batches: Iterable[tuple[Sequence[Tensor], Tensor, int]],
     bench: Bench,
     factor_at: Callable[[int], float],
     dropout_seed_at: Callable[[int], int | None] = lambda step: None,
@@ -234,7 +234,7 @@ class _Engine:
                     draws: Draws = draws,
                     epoch: int = epoch,
                     advance: Callable[[int], None] = phase.advance,
-                ) -> Iterable[tuple[Tensor, Tensor, int]]:
+                ) -> Iterable[tuple[Sequence[Tensor], Tensor, int]]:
                     for batch in training_batches(
                         self.train.images,
                         self.train.classes,
@@ -268,8 +268,8 @@ class _Engine:
         self, readout: Readout, labelled: LabelledImages, ids: NDArray[np.int64]
     ) -> Accuracy:
         """The accuracy of every candidate on the centre crops of these images."""
-        layers, candidates = readout.parameters[0].shape[:2]
-        counted = Counted(layers, candidates, self.bench.world.device)
+        candidates = len(readout.parameters[0][0])
+        counted = Counted(len(readout.parameters), candidates, self.bench.world.device)
         for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, "testing"):
             counted.add(scores, classes)
         return counted.over(self.bench.world)
@@ -320,7 +320,7 @@ class _Engine:
                     interruption.raise_if_asked()
 
     @torch.no_grad()
-    def _scores(self, readout: Readout, rows: Tensor) -> Tensor:
+    def _scores(self, readout: Readout, rows: Sequence[Tensor]) -> Tensor:
         device, autocast = self.bench.world.device, self.bench.autocast
         with torch.autocast(device.type, autocast, enabled=autocast is not None):
             return readout.scores(rows)

@@ -21,11 +21,11 @@ def move_by_kernel(
     """What `move` does, in place.
 
     Args:
-        weight: Layers x candidates x ..., float32, contiguous, as all of these.
+        weight: Candidates x ..., float32, contiguous, as all of these.
         velocity: The same shape, float32.
         gradient: The same shape, of any type.
-        steps: Layers x candidates, float32.
-        decays: The same shape, float32.
+        steps: One for each candidate, float32.
+        decays: The same.
         momentum: Of all candidates.
         copy: The same shape, of any type; gets the new weights.
     """
