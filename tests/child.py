@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+PLAIN = "--preset paper-alexnet --input-size 64 --network.dropout 0.2"
+"""Flags of `train` for the paper's plain way, at the smallest size."""
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [

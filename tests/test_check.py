@@ -209,7 +209,7 @@ def test_a_run_is_refused_where_its_store_has_no_room(
 def test_needs_follow_the_number_of_images(images: Path) -> None:
     index = Index.build(images, 2)
     needs = plan.needs(small(), index)
-    assert needs.features == 24 * 512 * 2
+    assert needs.features == 24 * 256 * 3 * 3 * 2  # conv5 of 64 pixels
     assert needs.whitened == 24 * 64 * 4
     assert needs.store == 24 * 72 * 72  # grey, and never enlarged
     assert plan.needs(paper_alexnet(), index).checkpoints == pytest.approx(1399e6, rel=0.01)
@@ -222,11 +222,7 @@ def test_rates_are_those_of_the_network(images: Path) -> None:
 
 def test_rates_are_measured_as_train_works(monkeypatch: pytest.MonkeyPatch) -> None:
     run = small()
-    few = replace(
-        run,
-        network=replace(run.network, clustered="conv5", views=6),
-        draw=replace(run.draw, reassign=500.0),  # so that three images make whole batches
-    )
+    few = replace(run, draw=replace(run.draw, reassign=500.0))  # so that three make whole batches
     looked: list[tuple[object, ...]] = []
     sizes: list[int] = []
     whole, made = plan.looked_at, plan._batch

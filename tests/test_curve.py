@@ -21,7 +21,7 @@ def test_a_tiny_run_has_the_losses_written_down(
     textures: Callable[[int, int], Path], tmp_path: Path
 ):
     images = textures(240, 12)
-    flags = "--preset small --out run --k 12 --epochs 7 --batch 16 --network.width 64"
+    flags = f"{child.PLAIN} --out run --k 12 --epochs 7 --batch 16 --network.width 64"
     more = "--whitening.dimensions 12 --workers 1 --device cpu --seed 1 --draw.reassign 3"
     code, output = child.run(["train", str(images), *flags.split(), *more.split()], tmp_path)
     assert code == 0, output

@@ -87,9 +87,11 @@ def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
     assert "not asked of 200 neighbours" in output
     assert [vote["neighbours"] for vote in record["result"]["votes"]] == [20]
     assert record["result"]["whitening"] == "the run's"
-    assert record["settings"]["layer"] == "fc7"
+    assert record["settings"]["layer"] == "conv5"  # what the run has grouped
     assert record["settings"]["dimensions"] == record["result"]["width"]
     assert "24 of 24 test images are training images too" in output
+    _, before = evaluated(place, "random knn --data data --like mine --workers 1")
+    assert before["settings"]["layer"] == "conv5"  # compared as the run is
 
 
 def test_what_is_left_out_and_what_is_in_both_parts(place: Path, tmp_path: Path):

@@ -7,7 +7,17 @@ import pytest
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.images.crops import CropRange
 from deepcluster.images.jitter import Jitter
-from deepcluster.presets import PRESETS, automatic, paper_alexnet, paper_pic, paper_rgb, paper_vgg16
+from deepcluster.presets import (
+    automatic,
+    paper_alexnet,
+    paper_pic,
+    paper_rgb,
+    paper_vgg16,
+    small,
+    small_alexnet,
+    small_pic,
+    with_arch,
+)
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, flat, suggested_k
 from deepcluster.training.optimizers import Optimization
@@ -43,10 +53,58 @@ def test_the_papers_variants_differ_in_one_thing():
     assert (pic.clustering.alpha, pic.clustering.update) == (1e-3, "paper")
 
 
+def test_the_small_one_is_the_recipe_of_a_gpu_made_smaller():
+    of_a_gpu, here = flat(small_alexnet()), flat(small())
+    smaller = {
+        "epochs": 7,
+        "precision": "float32",
+        "network.input_size": 64,
+        "network.width": 512,
+        "whitening.dimensions": 64,
+        "clustering.k": 50,
+        "clustering.precision": "float32",
+        "training.batch": 32,
+        "speed.look_batch": 256,
+    }
+    assert {name: here[name] for name in here if here[name] != of_a_gpu[name]} == smaller
+    assert (here["network.clustered"], here["network.views"]) == ("conv5", 6)
+    assert here["draw.reassign"] == 2
+
+
 def test_the_small_power_iteration_takes_sigma_from_the_data():
-    clustering = PRESETS["small-pic"]().clustering
-    assert isinstance(clustering, PowerIteration)
-    assert clustering.sigma == "auto"
+    run = small_pic()
+    assert run.clustering == PowerIteration(sigma="auto")
+    assert replace(run, clustering=small().clustering) == small()
+
+
+@pytest.mark.parametrize(
+    ("images", "epochs", "passes"), [(300, 20, 5), (5_000, 4, 2), (10**5, 3, 2)]
+)
+def test_a_cpu_gets_fewer_epochs_of_more_images(images: int, epochs: int, passes: int):
+    run, reasons = automatic(images, gpu=False)
+    assert (run.epochs, run.draw.reassign) == (epochs, passes)
+    assert (run.network, run.jitter, run.training) == (
+        small().network,
+        small().jitter,
+        small().training,
+    )
+    assert "6 views" in reasons["network.views"]
+
+
+@pytest.mark.parametrize(("images", "epochs"), [(300, 30), (5_000, 12), (10**5, 4)])
+def test_a_baseline_on_a_cpu_passes_as_often_as_ever(images: int, epochs: int):
+    assert automatic(images, gpu=False, labels="folders")[0].epochs == epochs
+    assert automatic(images, gpu=True, labels="folders") == automatic(images, gpu=True)
+
+
+def test_of_another_network_the_same_place_is_clustered():
+    assert with_arch(small(), "alexnet") == small()
+    deep = with_arch(small(), "vgg16").network
+    assert deep == replace(small().network, arch="vgg16", clustered="conv13")
+    assert with_arch(small(), "resnet18").network.clustered == "top"  # its last maps, averaged
+    assert with_arch(paper_alexnet(), "vgg16") == paper_vgg16()
+    early = replace(small(), network=replace(small().network, clustered="conv3"))
+    assert with_arch(early, "vgg16").network.clustered == "top"
 
 
 @pytest.mark.parametrize("images", [2, 20, 300, 3_000, 50_000, 1_281_167, 50_000_000])

@@ -20,7 +20,6 @@ STEPS = 3  # in an epoch
 
 def command(images: Path, **flags: object) -> list[str]:
     settings = {
-        "preset": "small",
         "out": "run",
         "k": 6,
         "epochs": 4,
@@ -32,7 +31,7 @@ def command(images: Path, **flags: object) -> list[str]:
         "device": "cpu",
         **flags,
     }
-    words = ["train", str(images)]
+    words = ["train", str(images), *child.PLAIN.split()]
     for name, value in settings.items():
         words += [f"--{name}", str(value)]
     return words

@@ -9,7 +9,7 @@ import child
 import pytest
 
 COMMON = (
-    "--preset small --k 4 --epochs 2 --batch 8 --network.width 16 --whitening.dimensions 8 "
+    f"{child.PLAIN} --k 4 --epochs 2 --batch 8 --network.width 16 --whitening.dimensions 8 "
     "--workers 1 --device cpu --out run"
 )
 

@@ -33,7 +33,7 @@ IMAGES = 67  # prime: divisible neither by the ranks nor by the batch
 
 
 def command(images: Path, out: str, epochs: int = 2) -> list[str]:
-    flags = f"--preset small --out {out} --k 6 --epochs {epochs} --batch 16 --network.width 32"
+    flags = f"{child.PLAIN} --out {out} --k 6 --epochs {epochs} --batch 16 --network.width 32"
     more = "--whitening.dimensions 8 --speed.look_batch 16 --workers 1 --device cpu --seed 1"
     return ["train", str(images), *flags.split(), *more.split()]
 

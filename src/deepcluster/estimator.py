@@ -40,7 +40,7 @@ from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.store import Store
 from deepcluster.intake import colour_for
-from deepcluster.presets import PRESETS, automatic
+from deepcluster.presets import PRESETS, automatic, with_arch
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, UsageError
@@ -217,9 +217,10 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
                 k = suggested_k(images)
                 run = replace(run, clustering=replace(clustering, k=k))
                 reasons["clustering.k"] = f"k = {k:,} groups: {images:,}^0.8 / 8"
+        if self.arch not in (None, run.network.arch):
+            run = with_arch(run, self.arch)
+            reasons.pop("network.input_size", None)  # it names the other network
         network = run.network
-        if self.arch is not None:
-            network = replace(network, arch=self.arch)
         if self.input_size is not None:
             network = replace(network, input_size=_whole("input_size", self.input_size))
         minutes = None if self.minutes is None else _number("minutes", self.minutes)

@@ -112,7 +112,12 @@ def evaluate(words: list[str]) -> int:
 
 def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) -> Evaluated:
     """The network that the words name."""
-    return of_run(folder) if folder else untrained(subject_shape(asked, name, folder), seed)
+    if folder is not None:
+        return of_run(folder)
+    start = untrained(subject_shape(asked, name, folder), seed)
+    if asked.like is None or asked.arch is not None:  # layers are named by their networks
+        return start
+    return start.grouped_like(begun_run(asked.like, "--like"))
 
 
 def subject_shape(asked: Common, name: str, folder: RunFolder | None) -> Shape:
@@ -207,12 +212,18 @@ def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) 
         table.add_row(f"{vote.neighbours}", _percent(vote.top1), _percent(vote.top5))
     _show(table, bench.display)
     settled = {
-        "layer": asked.settings.layer or list(subject.network.layers)[-1],
+        "layer": asked.settings.layer or _grouped(subject),
         "dimensions": result.width,
         "whitening": result.whitening,
         "seed": asked.seed,
     }
     return _about(subject, {**asdict(asked.settings), **settled}, result, train, test)
+
+
+def _grouped(subject: Evaluated) -> str:
+    """The name of the layer that is grouped, or would be."""
+    top = list(subject.network.layers)[-1]
+    return top if subject.clustered == "top" else subject.clustered
 
 
 def _agreement(

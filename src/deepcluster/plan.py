@@ -32,7 +32,7 @@ class Needs:
     """Bytes."""
 
     features: int
-    """Of the last layer, float16, while an epoch looks; on a GPU, or in a file."""
+    """Not whitened yet, float16, while an epoch looks; on a GPU, or in a file."""
     whitened: int
     """What is clustered."""
     checkpoints: int
@@ -56,11 +56,13 @@ class Rates:
 
 def needs(run: Run, index: Index) -> Needs:
     """The memory and disk of a run on these images."""
-    network = new_network(run)
+    network, side = new_network(run).eval(), run.network.input_size
     weights = sum(parameter.numel() for parameter in network.trunk.parameters())
     images = len(index)
+    with torch.inference_mode():
+        feature = looked_at(network, run.network.clustered)(torch.zeros(1, 3, side, side))
     return Needs(
-        features=2 * images * network.width,
+        features=2 * images * feature.shape[1],
         whitened=4 * images * run.whitening.dimensions,
         checkpoints=8 * weights * (run.speed.checkpoints + 1),  # weights and momentum, one spare
         store=_pixels(run, index) if run.pixels.keep == "store" else 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.features import Whitening
@@ -39,20 +40,24 @@ def paper_rgb() -> Run:
 
 
 def small() -> Run:
-    """Thousands of small images on a CPU: the paper's AlexNet at 64 pixels, narrower at the top.
+    """Thousands of images on a CPU: as small-alexnet, at 64 pixels and narrower at the top.
 
     `deepcluster train photos/ --preset small`. To expect, on 5,000 images of 50 kinds of scenes
-    (half of places-50, 20 epochs, 9 minutes on one core, one seed): groups whose NMI with the
-    kinds goes from 0.091 to 0.127. Features are hardly better than the untrained network's: linear
-    probes of 13.8, 14.3, 12.0, 11.0 and 9.5% on conv1 to conv5, where that has 11.9, 13.8, 12.4,
-    11.2 and 10.4%. Those of `small-alexnet` took 7.6 million crops; these are 100,000.
+    (half of places-50, 7 epochs, 10 minutes on one core, one seed): groups whose NMI with the
+    kinds goes from 0.127 to 0.147. Features are hardly better than the untrained network's: linear
+    probes of 12.6, 14.0, 13.5, 11.9 and 10.0% on conv1 to conv5, where that has 11.9, 13.8, 12.4,
+    11.2 and 10.4%. Those of `small-alexnet` took 7.6 million crops; these are 70,000.
     """
-    return Run(
-        epochs=20,
-        network=Architecture(input_size=64, width=512, dropout=0.2),
+    run = small_alexnet()
+    return replace(
+        run,
+        epochs=7,
+        precision="float32",
+        network=replace(run.network, input_size=64, width=512),
         whitening=Whitening(dimensions=64),
         clustering=KMeans(k=50),
-        training=Optimization(batch=32),  # few images make few steps, so the steps are small
+        training=replace(run.training, batch=32),  # few images make few steps, so these are small
+        speed=Speed(),
     )
 
 
@@ -82,9 +87,9 @@ def small_alexnet() -> Run:
 def small_pic() -> Run:
     """As small, with power iteration clustering and sigma from the distances themselves.
 
-    To expect, on the images of `small`, in 5 minutes on two cores: some 280 groups, whose NMI with
-    the kinds goes from 0.235 to 0.270 (more groups, larger NMI), and probes of 13.7, 13.5, 10.8,
-    9.5 and 7.5%.
+    To expect, on the images of `small`, of 7 epochs in 12 minutes on one core: some 240 groups,
+    whose NMI with the kinds goes from 0.186 to 0.248 (more groups, larger NMI; by AMI, which allows
+    for that, 0.053 where `small` has 0.083), and probes of 12.7, 13.4, 12.4, 10.8 and 9.3%.
     """
     return replace(small(), clustering=PowerIteration(sigma="auto"))
 
@@ -103,13 +108,33 @@ PRESETS: dict[str, Callable[[], Run]] = {
 }
 
 
-def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[str, str]]:
+_LAST_CONVOLUTION = {"alexnet": "conv5", "vgg16": "conv13"}
+
+
+def with_arch(run: Run, arch: str) -> Run:
+    """The run with a network by name; of another, its last convolution is clustered, or its top.
+
+    Whichever was: layers are named by their networks. VGG's conv5 is an early one, and a ResNet
+    has none, the top of which is its last convolution.
+    """
+    network = run.network
+    if arch == network.arch:
+        return run
+    at_last_convolution = network.clustered == _LAST_CONVOLUTION.get(network.arch)
+    clustered = _LAST_CONVOLUTION.get(arch, "top") if at_last_convolution else "top"
+    return replace(run, network=replace(network, arch=arch, clustered=clustered))
+
+
+def automatic(
+    images: int, gpu: bool, timed: bool = False, labels: Literal["clusters", "folders"] = "clusters"
+) -> tuple[Run, dict[str, str]]:
     """A run for so many images on such a device, and the reason for each setting chosen.
 
     Args:
         images: How many usable images there are.
         gpu: Whether there is a GPU.
         timed: Whether the user gave minutes, which then decide the number of epochs.
+        labels: What the network is trained to predict.
     """
     where = "a GPU" if gpu else "a CPU"
     if gpu and images >= 200_000:
@@ -125,7 +150,9 @@ def automatic(images: int, gpu: bool, timed: bool = False) -> tuple[Run, dict[st
     else:
         run = small()
         kind = f"a narrow AlexNet at 64 px: {images:,} images on {where}"
-        epochs = max(4, min(30, 60_000 // images))
+        epochs = max(3, min(20, 20_000 // images))
+        if labels == "folders":  # an epoch is one pass, and nothing is looked at
+            epochs = max(4, min(30, 60_000 // images))
     # A new head needs some fifty steps of its own before the trunk can learn from it.
     reassign = max(run.draw.reassign, float(round(1_500 / images)))
     k = suggested_k(images)

@@ -94,11 +94,11 @@ def reproduce(words: list[str]) -> int:
         terms = _terms(asked, study, out, gpu, leads=world.leads)
         every_task = terms.tasks
         terms = replace(terms, tasks=_chosen_tasks(every_task, asked))
+        study.refuse(_rows(asked, study, terms)[0])  # before any images are listed
         if world.leads:
             study.prepare(terms)
         world.wait()
         terms, rows = _rows(asked, study, terms)
-        study.refuse(terms)
         networks = asked.networks_of
         workshop = Workshop(out, terms, bench, study.judge, networks)
         results = workshop.with_done(workshop.carry_out(rows, only=asked.rows), every_task)

@@ -13,7 +13,7 @@ from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
-from deepcluster.presets import PRESETS, automatic
+from deepcluster.presets import PRESETS, automatic, with_arch
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -145,6 +145,7 @@ def train(words: list[str]) -> int:
             config=(tyro.conf.AvoidSubcommands,),
         )
     first = parsed(rest, preset or Run())  # for what does not depend on the images
+    arch = first.run.network.arch
     quick_check(first.images)
     if not 0 <= first.max_unusable <= 1:
         raise UsageError(f"--max-unusable {first.max_unusable:g}: give a share from 0 to 1")
@@ -154,9 +155,13 @@ def train(words: list[str]) -> int:
 
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
-            run = parsed(rest, preset).run
+            run = parsed(rest, with_arch(preset, arch)).run
             return with_suggested_k(run, images) if k_follows else (run, [])
-        start, reasons = automatic(images, gpu, timed=first.run.minutes is not None)
+        timed = first.run.minutes is not None
+        start, reasons = automatic(images, gpu, timed, first.run.labels)
+        if arch != start.network.arch:
+            start = with_arch(start, arch)
+            del reasons["network.input_size"]  # it names the other network
         run = parsed(rest, start).run
         ours, chosen = flat(start), flat(run)
         told = _OF_ANY_LABELS if run.labels == "folders" else reasons

@@ -17,7 +17,7 @@ def images(textures: Callable[..., Path]) -> Path:
 def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on them."""
     folder = tmp_path_factory.mktemp("run")
-    words = "--preset small --k 4 --epochs 2 --network.width 32 --device cpu --out run".split()
-    code, output = child.run(["train", str(images), *words], folder)
+    words = f"{child.PLAIN} --k 4 --epochs 2 --batch 32 --network.width 32 --device cpu --out run"
+    code, output = child.run(["train", str(images), *words.split()], folder)
     assert code == 0, output
     return folder / "run"

@@ -27,7 +27,7 @@ def test_the_vote_is_scikit_learns(subject, splits_of_colours, layer):
     train, test = splits_of_colours
     settings = KNearest(neighbours=(3, 7), features="raw", layer=layer)
     result = settings(subject, train, test, Bench())
-    read = read_layer(subject.network, layer)
+    read = subject.network.trunk if layer is None else read_layer(subject.network, layer)
     rows, queries = (
         unit_rows(subject.network, read, part.images, None, Bench(), "").numpy()
         for part in (train, test)
@@ -56,7 +56,7 @@ def test_a_nearer_neighbour_weighs_more(splits_of_colours):
 
 def test_whitened_by_the_runs_own_pca_or_by_the_training_images(subject, splits_of_colours):
     train, test = splits_of_colours
-    read = read_layer(subject.network, None)
+    read = subject.network.trunk
     with pytest.warns(DimensionsShrunk):
         pca = whitening_of(subject.network, read, train.images, 16, Bench())
     rows = torch.cat([subject.network.eval().trunk(torch.randn(8, 3, 64, 64)).detach()])

@@ -195,6 +195,15 @@ def test_any_layer_of_any_network(oxford: Path):
         map_layer(plain, "conv9", bench)
 
 
+def test_images_to_whiten_on_that_are_all_gone_are_refused_with_the_reason(
+    oxford: Path, tmp_path: Path
+):
+    listed = tmp_path / "gone.txt"
+    listed.write_text("a.png\nb.png\n")
+    with pytest.raises(DataError, match=r"none of 2 images can be used: a\.png: .*no such file"):
+        outcome(replace(SMALL, whiten_on=str(listed)), oxford, tmp_path)
+
+
 def test_where_the_whitening_is_learnt(oxford: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="--whiten-on DIR"):
         whitening_source(None)

@@ -21,7 +21,7 @@ def trained(
             folder = tmp_path_factory.mktemp("runs")
             words = "--epochs 1 --network.width 16 --device cpu --out run"
             if "--preset" not in flags:
-                words += " --preset small --k 4"
+                words += f" {child.PLAIN} --k 4 --batch 32 --whitening.dimensions 64"
             code, output = child.run(["train", str(images), *words.split(), *flags.split()], folder)
             assert code == 0, output
             made[flags] = folder / "run"

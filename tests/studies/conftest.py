@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,12 @@ from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.features import Whitening
-from deepcluster.presets import small
-from deepcluster.settings import Architecture, Speed
+from deepcluster.settings import Architecture, Run, Speed
 from deepcluster.studies.drawn_devkit import write_devkit
 from deepcluster.studies.drawn_landmarks import write_landmarks
 from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Data, Grid, Terms
+from deepcluster.training.optimizers import Optimization
 
 
 @pytest.fixture(scope="session")
@@ -50,13 +49,12 @@ def landmarks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, ...]:
 
 @pytest.fixture
 def terms(two_sets: tuple[Data, Data], devkit: Path, tmp_path: Path) -> Terms:
-    recipe = replace(
-        small(),
+    recipe = Run(
         epochs=2,
         network=Architecture(input_size=64, width=16, dropout=0.0),
         whitening=Whitening(dimensions=4),
         clustering=KMeans(k=4),
-        training=replace(small().training, batch=16),
+        training=Optimization(batch=16),
         speed=Speed(device="cpu", workers=1),
     )
     return Terms(

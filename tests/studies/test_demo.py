@@ -40,6 +40,6 @@ def test_trained_is_clearly_better_than_untrained(seed: int, tmp_path: Path):
     assert nmi[1] > nmi[0] + 0.1
 
 
-def test_the_demo_is_a_preset_with_a_length():
+def test_the_demo_has_a_seed_and_a_length():
     assert demo_run(3, 5).seed == 3
     assert demo_run(3, 5).epochs == 5

@@ -112,9 +112,10 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     assert by_name["depth"]["VGG-16"].network.arch == "vgg16"
     listed = len(terms.uncurated.read_text().splitlines()) - 1
     assert 0 < listed < terms.images
+    assert replace(terms, lists=terms.lists / "none").on_fewer(terms.lists / "none") == recipe
     few = by_name["variants"]["uncurated"]
-    assert few.epochs * listed == pytest.approx(recipe.epochs * terms.images, abs=listed / 2)
-    assert replace(few, epochs=recipe.epochs) == recipe
+    assert few.draw.reassign * listed == pytest.approx(recipe.draw.reassign * terms.images)
+    assert replace(few, draw=recipe.draw) == recipe
     ks = [run.clustering.k for run in by_name["fig2"].values()]  # type: ignore[union-attr]
     assert len({*ks}) == len(ks) >= 3
     supervised = by_name["table1"]["supervised"]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepcluster.evaluation.subject import Shape
 from deepcluster.features import PCA
 from deepcluster.images.kept import Colour
-from deepcluster.networks import Network, build_network
+from deepcluster.networks import Network, build_network, looked_at
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
@@ -28,6 +28,22 @@ class Evaluated:
     shape: Shape
     pca: PCA | None = None
     centroids: Tensor | None = None
+    clustered: str = "top"
+    """The layer that is grouped, or would be."""
+    views: int = 1
+    """Of an image, over which it is averaged."""
+
+    @property
+    def seen(self) -> nn.Module:
+        """From images to what is grouped, or would be."""
+        return looked_at(self.network, self.clustered, self.views)
+
+    def grouped_like(self, folder: RunFolder) -> Evaluated:
+        """The same, of which is seen what that run groups; it must be of this architecture."""
+        effective = folder.settings["effective"]
+        # Earlier runs grouped the top, of one view, and did not say so.
+        clustered = str(effective.get("network.clustered", "top"))
+        return replace(self, clustered=clustered, views=int(effective.get("network.views", 1)))
 
     @property
     def colour(self) -> Colour:
@@ -48,9 +64,8 @@ class Evaluated:
 
     def on(self, world: World) -> Evaluated:
         """The same on the device that computes."""
-        network = self.network.to(world.device)
-        if world.device.type == "cuda":
-            network = network.to(memory_format=torch.channels_last)
+        # The layout in which convolutions are faster, on a CPU too.
+        network = self.network.to(world.device).to(memory_format=torch.channels_last)
         pca = self.pca and PCA(*(t.to(world.device) for t in (self.pca.mean, self.pca.projection)))
         centroids = None if self.centroids is None else self.centroids.to(world.device)
         return replace(self, network=network, pca=pca, centroids=centroids)
@@ -71,7 +86,7 @@ def untrained(shape: Shape, seed: int) -> Evaluated:
 
 def of_run(folder: RunFolder) -> Evaluated:
     """The network that the run has left."""
-    start = untrained(Shape.of_run(folder), seed=0)
+    start = untrained(Shape.of_run(folder), seed=0).grouped_like(folder)
     start.network.trunk.load_state_dict(_tensors(folder, "model.safetensors"))
     if not (folder.path / "groups.safetensors").is_file():  # a supervised run groups nothing
         return start

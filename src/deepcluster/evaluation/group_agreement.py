@@ -12,7 +12,7 @@ from deepcluster.clusters import Contingency, assign
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import LabelledImages
-from deepcluster.evaluation.rows import read_layer, unit_rows
+from deepcluster.evaluation.rows import unit_rows
 from deepcluster.images.index import Index
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -82,7 +82,7 @@ def predicted_agreement(
     refuse_without_groups(subject)
     assert subject.pca is not None
     assert subject.centroids is not None
-    read = read_layer(subject.network, None)
-    rows = unit_rows(subject.network, read, labelled.images, subject.pca, bench, "looking")
+    network, read = subject.network, subject.seen
+    rows = unit_rows(network, read, labelled.images, subject.pca, bench, "looking")
     groups = bench.world.gather(assign(rows, subject.centroids)[0].cpu())
     return GroupAgreement.of(groups.numpy().astype(np.int64), labelled.classes)

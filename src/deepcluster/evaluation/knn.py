@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,7 @@ class KNearest:
     """whitened: by the run's own PCA, else by one of the training images. raw: as they are."""
 
     layer: str | None = None
-    """A layer by name, its maps pooled; what is clustered (fc7) if not given."""
+    """A layer by name, its maps pooled; if not given, what the run clusters (of random: fc7)."""
 
     temperature: float = 0.07
     """A neighbour of cosine c has weight exp(c / temperature)."""
@@ -48,9 +49,10 @@ class KNearest:
         refuse_different_classes(train, test)
         begun = time.monotonic()
         world, network = bench.world, subject.network
+        read: Callable[[Tensor], Tensor] = subject.seen
         if self.layer is not None:
             chosen_layers(network, (self.layer,))
-        read = read_layer(network, self.layer)
+            read = read_layer(network, self.layer)
         pca = None
         whose = "none"
         if self.features == "whitened":

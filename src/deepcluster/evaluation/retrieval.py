@@ -218,7 +218,11 @@ class Retrieval:
             images += len(numbers)
         images = sum(bench.world.counts(images))
         if not images:
-            raise DataError(f"--whiten-on {encoded(str(source.place))}: no image can be used")
+            why = next((f": {encoded(path)}: {reason}" for path, reason in unusable.items()), "")
+            raise DataError(
+                f"--whiten-on {encoded(str(source.place))}: none of {len(found):,} images can be "
+                f"used{why}"
+            )
         dimensions = self.dimensions or width
         return fitted(moments.over(bench.world), dimensions, bench.world, of="regions"), images
 

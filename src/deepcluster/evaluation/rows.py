@@ -19,10 +19,8 @@ from deepcluster.networks import Network
 from deepcluster.runtime import interruption
 
 
-def read_layer(network: Network, layer: str | None) -> Callable[[Tensor], Tensor]:
-    """The function from images to rows: a layer, its maps pooled, or what would be clustered."""
-    if layer is None:
-        return network.trunk
+def read_layer(network: Network, layer: str) -> Callable[[Tensor], Tensor]:
+    """The function from images to rows: a layer, its maps pooled."""
     return lambda images: pooled(network.activations(images, [layer])[layer])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,8 @@ from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.features import Whitening
 from deepcluster.images.pictures import PICTURES, write_demo_images
-from deepcluster.presets import small
 from deepcluster.pseudolabels import Draw
-from deepcluster.settings import Architecture
+from deepcluster.settings import Architecture, Run
 from deepcluster.studies.drawn_devkit import write_devkit
 from deepcluster.studies.drawn_landmarks import write_landmarks
 from deepcluster.studies.study import BY_TASK, Judge
@@ -51,8 +49,7 @@ def smoke_terms(
             write_landmarks(folder / "oxford", seed=0)
             write_landmarks(folder / "paris", seed=1)
         done.touch()
-    recipe = replace(
-        small(),
+    recipe = Run(
         epochs=_SHORT if by_task else 7,
         network=Architecture(input_size=64, width=1024, dropout=0.0),
         whitening=Whitening(dimensions=24),

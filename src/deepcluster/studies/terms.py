@@ -10,7 +10,7 @@ from typing import Literal
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
-from deepcluster.presets import PRESETS, automatic, paper_alexnet
+from deepcluster.presets import PRESETS, automatic, paper_alexnet, with_arch
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
@@ -78,10 +78,17 @@ class Terms:
         return replace(self.recipe, clustering=replace(kmeans, k=k))
 
     def on_fewer(self, images: Path) -> Run:
-        """The recipe for the images of a list, long enough to see as many as on all of them."""
+        """The recipe for the images of a list, once it is written: each is seen more often.
+
+        Clusterings, and the images seen between two of them, are as many as on all images.
+        """
+        if not images.exists():
+            return self.recipe
         with images.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
             count = sum(1 for _ in csv.reader(lines)) - 1
-        return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * self.images / count)))
+        draw = self.recipe.draw
+        more = replace(draw, reassign=draw.reassign * self.images / count)
+        return replace(self.recipe, draw=more)
 
     def with_front(self, front: Literal["sobel", "rgb"]) -> Run:
         """The recipe with another front."""
@@ -89,8 +96,7 @@ class Terms:
 
     def with_arch(self, arch: str) -> Terms:
         """The same terms with another network."""
-        recipe = self.recipe
-        return replace(self, recipe=replace(recipe, network=replace(recipe.network, arch=arch)))
+        return replace(self, recipe=with_arch(self.recipe, arch))
 
     def with_power_iteration(self) -> Run:
         """The recipe with the paper's other clustering; sigma from the distances themselves."""

@@ -18,8 +18,7 @@ _FILTERS, _ACROSS = 12, 3
 
 def rows(terms: Terms) -> list[Row]:
     """The recipe with VGG-16."""
-    recipe = terms.recipe
-    return [Row("VGG-16", replace(recipe, network=replace(recipe.network, arch="vgg16")))]
+    return [Row("VGG-16", terms.with_arch("vgg16").recipe)]
 
 
 def draw(exhibits: Sequence[Exhibit], choices: Choices) -> Drawn:
