@@ -19,7 +19,7 @@ from PIL import Image
 from deepcluster import cli
 from deepcluster.cli import main
 
-QUICK = "--preset small --out run --k 4 --epochs 1 --batch 16 --network.width 16 --device cpu"
+QUICK = f"{child.PLAIN} --out run --k 4 --epochs 1 --batch 16 --network.width 16 --device cpu"
 
 
 def refused(words: list[str], folder: Path, code: int, *parts: str) -> str:

@@ -22,7 +22,7 @@ from deepcluster.images.store import Store
 from deepcluster.intake import Intake
 from deepcluster.settings import Architecture, Run
 
-SETTINGS = "--preset small --k 4 --epochs 2 --batch 16 --network.width 16 --device cpu".split()
+SETTINGS = f"{child.PLAIN} --k 4 --epochs 2 --batch 16 --network.width 16 --device cpu".split()
 
 
 @pytest.fixture(scope="module")

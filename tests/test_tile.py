@@ -17,7 +17,7 @@ from deepcluster.cli import main
 from deepcluster.images.store import Store
 
 Capture = pytest.CaptureFixture[str]
-SETTINGS = "--preset small --k 3 --epochs 1 --batch 16 --network.width 16 --device cpu".split()
+SETTINGS = f"{child.PLAIN} --k 3 --epochs 1 --batch 16 --network.width 16 --device cpu".split()
 
 
 @pytest.fixture

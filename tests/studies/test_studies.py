@@ -17,7 +17,17 @@ from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.settings import Run
-from deepcluster.studies import mlp, paper, reassign, table1, table2, table4, table5, uncurated
+from deepcluster.studies import (
+    classif,
+    mlp,
+    paper,
+    reassign,
+    table1,
+    table2,
+    table4,
+    table5,
+    uncurated,
+)
 from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
@@ -116,6 +126,11 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     few = by_name["variants"]["uncurated"]
     assert few.draw.reassign * listed == pytest.approx(recipe.draw.reassign * terms.images)
     assert replace(few, draw=recipe.draw) == recipe
+    for name in ("uncurated", "table3", "classif"):
+        assert {run.draw for run in by_name[name].values()} == {few.draw}
+    assert [row.images for row in classif.rows(terms)][:4] == [terms.curated] * 2 + [
+        terms.uncurated
+    ] * 2
     ks = [run.clustering.k for run in by_name["fig2"].values()]  # type: ignore[union-attr]
     assert len({*ks}) == len(ks) >= 3
     supervised = by_name["table1"]["supervised"]

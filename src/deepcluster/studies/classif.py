@@ -15,11 +15,14 @@ from deepcluster.studies.uncurated import prepare
 
 def rows(terms: Terms) -> list[Row]:
     """Two sets of equally many images, two clusterings, and the network untrained."""
+    clusterings = {"k-means": terms.with_k(terms.k), "PIC": terms.with_power_iteration()}
+    lists = {"curated": terms.curated, "uncurated": terms.uncurated}
     return [
-        Row("curated, k-means", terms.with_k(terms.k), images=terms.curated),
-        Row("curated, PIC", terms.with_power_iteration(), images=terms.curated),
-        Row("uncurated, k-means", terms.with_k(terms.k), images=terms.uncurated),
-        Row("uncurated, PIC", terms.with_power_iteration(), images=terms.uncurated),
+        *(
+            Row(f"{images}, {clustering}", terms.on_fewer(place, run), images=place)
+            for images, place in lists.items()
+            for clustering, run in clusterings.items()
+        ),
         Row("random", terms.recipe, trained=False),
     ]
 

@@ -77,18 +77,22 @@ class Terms:
         kmeans = clustering if isinstance(clustering, KMeans) else KMeans()
         return replace(self.recipe, clustering=replace(kmeans, k=k))
 
-    def on_fewer(self, images: Path) -> Run:
+    def on_fewer(self, images: Path, run: Run | None = None) -> Run:
         """The recipe for the images of a list, once it is written: each is seen more often.
 
         Clusterings, and the images seen between two of them, are as many as on all images.
+
+        Args:
+            images: The list.
+            run: In the place of the recipe.
         """
+        run = run or self.recipe
         if not images.exists():
-            return self.recipe
+            return run
         with images.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
             count = sum(1 for _ in csv.reader(lines)) - 1
-        draw = self.recipe.draw
-        more = replace(draw, reassign=draw.reassign * self.images / count)
-        return replace(self.recipe, draw=more)
+        more = replace(run.draw, reassign=run.draw.reassign * self.images / count)
+        return replace(run, draw=more)
 
     def with_front(self, front: Literal["sobel", "rgb"]) -> Run:
         """The recipe with another front."""
