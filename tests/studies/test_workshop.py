@@ -152,6 +152,25 @@ def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, 
         assert len({(copy / name).read_bytes() for copy in copies}) == 1
 
 
+def test_lists_of_two_studies_that_name_the_same_images_are_the_same(
+    workshop: Workshop, tmp_path: Path
+):
+    recipe, train = workshop.terms.recipe, workshop.terms.data[0].train
+    files = sorted(path for path in train.rglob("*") if path.is_file())
+    lists = {name: tmp_path / f"{name}.csv" for name in ("lent", "same", "other")}
+    for name, place in lists.items():
+        named = files[1:] if name == "other" else files
+        place.write_text("path,label\n" + "".join(f"{one},{one.parent.name}\n" for one in named))
+    workshop.carry_out([Row("lent", recipe, images=lists["lent"])])
+    second = replace(workshop, out=tmp_path / "second", networks_of=(workshop.out,))
+    rows = [Row(name, recipe, images=lists[name]) for name in ("same", "other")]
+    same, other = second.carry_out(rows).measured
+    assert same.training is not None
+    assert same.training["from"] == str(workshop.out / "runs" / "lent-seed0")
+    assert other.training is not None
+    assert "from" not in other.training
+
+
 def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
     recipe = workshop.terms.recipe
     workshop.carry_out([Row("random", recipe, trained=False)])

@@ -43,6 +43,12 @@ def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -
 
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them, with the images by their whole path."""
+    """Settings as JSON has them, with the images by their whole path, those of a list by name."""
     settings = as_json(settings)
-    return {**settings, "images": str(Path(settings.get("images", "")).resolve())}
+    place = Path(settings.get("images", "")).resolve()
+    return {**settings, "images": _listed(place) if place.is_file() else str(place)}
+
+
+def _listed(images: Path) -> str:
+    """What a list says: each study writes lists of its own, and those of the same images agree."""
+    return images.read_text(encoding="utf-8", errors="surrogateescape")
