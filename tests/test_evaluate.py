@@ -217,7 +217,10 @@ def test_bad_words(place: Path):
     refused(place, "mine linear data", 2, "data: not understood")
     refused(place, "min linear --data data", 2, "there is no run min", "mine")
     refused(place, "data linear --data data", 2, "data is no run folder")
-    refused(place, "supervised linear --data data", 2, "supervised", "--labels folders")
+    refused(place, "supervised linear --data data", 2, "--labels folders --out runs/supervised")
+    refused(
+        place, "supervised-rgb knn --data data", 2, "--labels folders --network.front rgb --out"
+    )
     refused(place, "mine linear --data data --arch vgg16", 2, "--arch is for random only")
     refused(place, "random linear --data data --like nothing", 2, "--like nothing")
     refused(place, "random agreement", 2, "random has no groups")
@@ -242,6 +245,10 @@ def test_data_that_cannot_be_used(place: Path, tmp_path: Path):
         for number, path in enumerate(sorted((place / "data" / name).rglob("*.png"))):
             shutil.copy(path, flat / name / f"{number}.png")
     refused(tmp_path, "mine linear --data flat", 3, "flat/train has no labels", "folder")
+    words = "--preset small --epochs 1 --k 4 --batch 16 --network.width 16 --device cpu".split()
+    code, output = child.run(["train", "flat/train", "--out", "runs/flat", *words], tmp_path)
+    assert code == 0, output
+    refused(tmp_path, "flat agreement", 3, "images of runs/flat have no labels", "--data")
     shutil.copytree(place / "data", tmp_path / "loose")
     for name in ("x.png", "y.png"):
         shutil.copy(flat / "val/0.png", tmp_path / "loose/val" / name)

@@ -164,6 +164,41 @@ def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("study", "row"),
+    [
+        ("fig2", "k = 9"),
+        ("draw", "weighted"),
+        ("reassign", "every 8 passes"),
+        ("sobel", "random-rgb"),
+        ("dimensions", "no PCA"),
+        ("depth", "random AlexNet"),  # VGG-16 takes minutes
+        ("stopping", "1 epoch"),
+        ("uncurated", "curated"),
+        ("variants", "uncurated"),
+        ("classif", "uncurated, PIC"),
+        ("mlp", "DeepCluster"),
+    ],
+)
+def test_the_smoke_of_a_study_of_probes_by_one_row(study: str, row: str, tmp_path: Path):
+    words = ["reproduce", study, "--smoke", "--rows", row, "--device", "cpu"]
+    code, output = child.run(words, tmp_path)
+    assert code == 0, output
+    left = tmp_path / f"reproductions/{study}-smoke"
+    (measured,) = json.loads((left / "data.json").read_text())["measured"]
+    assert measured["row"] == row
+    for judged in measured["judged"].values():
+        chance = 1 / 18  # of pictures; there are fewer directions of gratings
+        assert all(chance < layer["top1"] <= 1 for layer in judged["result"]["layers"])
+    assert (left / "figure.png").stat().st_size > 5000
+    line = next(one for one in (left / "table.md").read_text().splitlines() if f"| {row} |" in one)
+    assert line.count("|") == 5  # row, paper, ours, note
+    code, again = child.run(words, tmp_path)
+    assert code == 0
+    assert again.count("done before") == len(measured["judged"]) + bool(measured["training"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("study", "tasks"), [("table4", ["detection fc6-8"]), ("table5", ["Oxford", "Paris"])]
 )
 def test_the_smoke_of_tasks_on_drawn_data(study: str, tasks: list[str], tmp_path: Path):

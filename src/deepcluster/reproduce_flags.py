@@ -26,7 +26,7 @@ class Reproduce(LinkFlags):
     """Folder with train/ and val/ (or test/), one folder per class: trained and judged on."""
 
     second: Folder = None
-    """A second such folder, best of scenes: judged on, never trained on."""
+    """A second such folder, best of scenes: judged on; trained on by uncurated and its like."""
 
     voc: Folder = None
     """Pascal VOC's devkit, of studies that judge by transfer to it; fig2 and stopping may."""

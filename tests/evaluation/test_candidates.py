@@ -82,7 +82,8 @@ def test_candidates_trained_together_are_those_trained_alone():
     assert (weights[0] - weights[2]).abs().max() > 1e-3
 
 
-def test_layers_of_any_widths_learn_as_each_would_alone():
+@pytest.mark.parametrize("in_one", [False, True])
+def test_layers_of_any_widths_learn_as_each_would_alone(in_one: bool):
     rows, labels = rows_and_classes(64)
     features, candidates = [rows, rows[:, :7]], [grid([0.7], [0.03, 0.0]), grid([0.2, 3.0], [0.1])]
     parts = [
@@ -91,15 +92,19 @@ def test_layers_of_any_widths_learn_as_each_would_alone():
     ]
     learnt = []
     for some, theirs in parts:
-        readout = LinearReadout(2, 5, [one.shape[1] for one in some], CPU)
+        readout = LinearReadout(2, 5, [one.shape[1] for one in some], CPU, in_one=in_one)
+        assert len(readout.parameters) == (1 if in_one else len(some))
         optimizer = StackedSGD(readout.parameters, theirs, momentum=0.9)
         for _ in range(5):
             loss_of(readout.scores(some), labels, len(rows)).backward()
             optimizer.step(0.5, World())
-        learnt.append(readout.parameters)
+        learnt.append(readout.scores(some).detach())
     together, first, second = learnt
-    for ours, alone in zip([*together[0], *together[1]], [*first[0], *second[0]], strict=True):
-        assert torch.allclose(ours, alone, atol=1e-6)
+    assert together.shape == (2, 64, 2, 5)
+    assert torch.allclose(together[0], first[0], atol=1e-5)
+    assert torch.allclose(together[1], second[0], atol=1e-5)
+    assert (together[0] - together[1]).abs().max() > 0.01
+    assert (together[:, :, 0] - together[:, :, 1]).abs().max() > 0.01
 
 
 def test_a_step_is_torchs_own():

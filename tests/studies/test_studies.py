@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
@@ -28,6 +30,7 @@ from deepcluster.studies import (
     table5,
     uncurated,
 )
+from deepcluster.studies.drawing import accuracy_by_layer, bars_of_first_data
 from deepcluster.studies.outcome import markdown, write
 from deepcluster.studies.paper import TABLE1
 from deepcluster.studies.study import Figured, Line, Measured, Results, Row
@@ -169,6 +172,48 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
         ours = [value.mean for value in section.lines[0].ours]  # type: ignore[union-attr]
         assert ours == pytest.approx(section.lines[0].paper)
     assert [round(value) for value in shares[0].lines[0].paper] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
+
+
+def test_a_bar_in_a_figure_is_a_spread_that_is_known(terms: Terms):
+    judged = [
+        {
+            "first": {
+                "result": {"layers": [{"layer": "conv1", "top1": share, "ten_crops_top1": 0.9}]}
+            }
+        }
+        for share in (0.2, 0.3, 0.4)
+    ]
+    rows = (Row("one", terms.recipe), Row("two", terms.recipe))
+    measured = (
+        Measured("one", 0, judged[0]),
+        Measured("two", 0, judged[1]),
+        Measured("two", 1, judged[2]),
+    )
+    results, first = Results(rows, measured), replace(terms, data=terms.data[:1])
+    for ten_crops, means in ((False, [20, 35]), (True, [90, 90])):
+        figure = Figure()
+        accuracy_by_layer(figure, results, first, ten_crops=ten_crops)
+        drawn = figure.axes[0].containers
+        assert [one.lines[0].get_ydata() for one in drawn] == pytest.approx(means)  # type: ignore[attr-defined]
+        assert [one.has_yerr for one in drawn] == [False, True]  # type: ignore[attr-defined]
+        assert ("10 crops" in figure.axes[0].get_title()) is ten_crops
+    figure = Figure()
+    bars_of_first_data(figure, results, first)
+    (bars,) = (one for one in figure.axes[0].containers if isinstance(one, ErrorbarContainer))
+    ends = [one[:, 1] for one in bars.lines[2][0].get_segments() if len(one)]
+    assert [float(np.ptp(one)) for one in ends] == pytest.approx([2 * 10 / 2**0.5])
+
+
+def test_the_papers_figures_on_places_stand_beside_ours_on_the_second_data(terms: Terms):
+    judged = {
+        data.name: {"result": {"layers": [{"layer": "conv1", "top1": 0.2}]}} for data in terms.data
+    }
+    results = Results((Row("curated", terms.recipe),), (Measured("curated", 0, judged),))
+    theirs = [section.lines[0].paper for section in uncurated.sections(results, terms)]
+    assert theirs == [
+        "13.4 / 32.3 / 41.0 / 39.6 / 38.2 (ImageNet, 10 crops)",
+        "19.6 / 33.2 / 39.2 / 39.8 / 34.7 (Places, 10 crops)",
+    ]
 
 
 def test_shares_have_a_spread_and_the_ends_of_their_own_front(terms: Terms):

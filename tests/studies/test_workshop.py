@@ -318,13 +318,13 @@ def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Pat
 
 def test_a_growing_run_is_judged_on_its_way_and_never_too_late(workshop: Workshop):
     rows = stopping.rows(workshop.terms)
-    assert [row.name for row in rows] == ["0 epochs", "1 epochs", "2 epochs"]
+    assert [row.name for row in rows] == ["0 epochs", "1 epoch", "2 epochs"]
     results = workshop.carry_out(rows)
     assert [len(one.journal) for one in results.measured] == [0, 1, 2]
-    first, last = (results.of(name)[0].journal for name in ("1 epochs", "2 epochs"))
+    first, last = (results.of(name)[0].journal for name in ("1 epoch", "2 epochs"))
     assert first[0] == last[0]  # the same run
     assert [path.name for path in (workshop.out / "runs").iterdir()] == ["growing-seed0"]
-    for part in (workshop.out / "parts").glob("1-epochs*"):
+    for part in (workshop.out / "parts").glob("1-epoch-*"):
         part.unlink()
     with pytest.raises(ResumeError, match="2 epochs already"):
         workshop.carry_out(rows)

@@ -1,7 +1,7 @@
 """Many classifiers trained at once: one for each candidate step size and weight decay.
 
-Every parameter has candidates along its first axis, so that those of a layer are one product, and
-losses are added up, so that no classifier's gradient sees another.
+Every parameter has candidates along its first axis, so that many are one product, and losses are
+added up, so that no classifier's gradient sees another.
 """
 
 from __future__ import annotations
@@ -37,8 +37,16 @@ class Readout(Protocol):
     """Classifiers of the same classes: one for each layer and candidate."""
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and candidates."""
+        ...
+
+    @property
     def parameters(self) -> list[list[Tensor]]:
-        """What is learnt for each layer, candidates x ...; of two axes are the biases."""
+        """What is learnt, in parts of equally many layers: their candidates x ..., layer by layer.
+
+        Of two axes are the biases.
+        """
         ...
 
     def scores(self, features: Sequence[Tensor], dropout_seed: int | None = None) -> Tensor:
@@ -50,7 +58,11 @@ class Readout(Protocol):
 
 
 class LinearReadout:
-    """A weight for each number and class, and a bias for each class; all zero at first."""
+    """A weight for each number and class, and a bias for each class; all zero at first.
+
+    All layers are one product where starting one takes longer than computing it: on a GPU. They are
+    filled up to the widest there.
+    """
 
     def __init__(
         self,
@@ -59,23 +71,38 @@ class LinearReadout:
         widths: Sequence[int],
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        in_one: bool | None = None,
     ) -> None:
         """The widths are those of the layers."""
-        self._shape = own = (candidates, classes)
+        self.shape, self._classes = (len(widths), candidates), classes
+        self._in_one = device.type == "cuda" if in_one is None else in_one
+        self._widest = max(widths)
+        parts = [self._widest] if self._in_one else widths
+        each = len(widths) // len(parts) * candidates
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
 
-        self.parameters = [[zeros(*own, width), zeros(*own)] for width in widths]
+        self.parameters = [[zeros(each, classes, width), zeros(each, classes)] for width in parts]
 
     def scores(self, features: Sequence[Tensor], dropout_seed: int | None = None) -> Tensor:
-        """Layers x B x candidates x classes, in one product for each layer."""
+        """Layers x B x candidates x classes."""
+        candidates = self.shape[1]
+        rows = [one.to(self.parameters[0][0].dtype) for one in features]
+        if self._in_one:
+            rows = [F.pad(one, (0, self._widest - one.shape[1])) for one in rows]
+            rows = [torch.stack(rows)]
         # The weights first, so that their gradient comes in their own layout.
         every = [
-            torch.addmm(bias.view(-1, 1), weight.flatten(0, 1), rows.to(weight.dtype).T)
-            for (weight, bias), rows in zip(self.parameters, features, strict=True)
+            torch.baddbmm(
+                bias.view(-1, candidates * self._classes, 1),
+                weight.view(-1, candidates * self._classes, weight.shape[2]),
+                part.view(-1, *part.shape[-2:]).transpose(1, 2),
+            )
+            for (weight, bias), part in zip(self.parameters, rows, strict=True)
         ]
-        return torch.stack(every).unflatten(1, self._shape).permute(0, 3, 1, 2)
+        both = torch.cat(every).unflatten(1, (candidates, self._classes))
+        return both.permute(0, 3, 1, 2)
 
 
 class StackedSGD:
@@ -90,14 +117,14 @@ class StackedSGD:
         candidates: Sequence[Sequence[Candidate]],
         momentum: float,
     ) -> None:
-        """Of each layer its parameters, and its candidates, as many as any other layer has."""
+        """The parameters of a readout; of each layer its candidates, equally many of all."""
         self.momentum = momentum
-        self._layers = [
+        self._parts = [
             [(one, one.detach().float(), torch.zeros_like(one, dtype=torch.float32)) for one in own]
             for own in parameters
         ]
         device = parameters[0][0].device
-        every = torch.tensor(candidates, device=device)  # layers x candidates x 2
+        every = torch.tensor(candidates, device=device).reshape(len(parameters), -1, 2)
         self._steps, self._decays = every.movedim(2, 0).contiguous()
         self._move = chosen_move(device)
 
@@ -105,9 +132,9 @@ class StackedSGD:
     def step(self, factor: float, world: World) -> None:
         """Move every candidate by its gradient, summed over all processes, and forget it."""
         nothing = torch.zeros_like(self._decays[0])
-        every = zip(self._layers, self._steps * factor, self._decays, strict=True)
-        for layer, steps, decays in every:
-            for parameter, weight, velocity in layer:
+        every = zip(self._parts, self._steps * factor, self._decays, strict=True)
+        for part, steps, decays in every:
+            for parameter, weight, velocity in part:
                 assert parameter.grad is not None
                 gradient = world.sum(parameter.grad)
                 own = decays if parameter.ndim > 2 else nothing  # biases are not decayed

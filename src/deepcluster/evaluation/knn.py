@@ -33,7 +33,7 @@ class KNearest:
     """whitened: by the run's own PCA, else by one of the training images. raw: as they are."""
 
     layer: str | None = None
-    """A layer by name, its maps pooled; if not given, what the run clusters (of random: fc7)."""
+    """A layer by name, its maps pooled; if not given, what the run, or --like's, clusters."""
 
     temperature: float = 0.07
     """A neighbour of cosine c has weight exp(c / temperature)."""

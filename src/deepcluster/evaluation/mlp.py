@@ -88,7 +88,7 @@ class MLPReadout:
         device: torch.device,
     ) -> None:
         width, hidden, classes = widths
-        self.dropout = dropout
+        self.shape, self.dropout = (1, candidates), dropout
         self.parameters: list[list[Tensor]] = [[]]
         shapes = {"fc6": (hidden, width), "fc7": (hidden, hidden), "fc8": (classes, hidden)}
         for name, shape in shapes.items():

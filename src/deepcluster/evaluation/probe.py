@@ -268,8 +268,7 @@ class _Engine:
         self, readout: Readout, labelled: LabelledImages, ids: NDArray[np.int64]
     ) -> Accuracy:
         """The accuracy of every candidate on the centre crops of these images."""
-        candidates = len(readout.parameters[0][0])
-        counted = Counted(len(readout.parameters), candidates, self.bench.world.device)
+        counted = Counted(*readout.shape, self.bench.world.device)
         for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, "testing"):
             counted.add(scores, classes)
         return counted.over(self.bench.world)

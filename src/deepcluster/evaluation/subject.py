@@ -77,9 +77,11 @@ def _no_run(name: str) -> str:
     if there is not None:
         return f"{there} is no run folder: it has no settings.json"
     if name.startswith("supervised"):
+        front = name.removeprefix("supervised-")
+        says = f"--network.front {front} " if front in ("rgb", "sobel") else ""
         return (
             f"no run is called {name}; make it: deepcluster train IMAGES --labels folders "
-            f"--out runs/{name}"
+            f"{says}--out runs/{name}"
         )
     runs = [path.name for path in RUNS.iterdir()] if RUNS.is_dir() else []
     close = get_close_matches(name, [*runs, *UNTRAINED], n=1)

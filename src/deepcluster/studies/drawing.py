@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -12,16 +13,18 @@ from deepcluster.studies.study import Figured, Measured, Results
 from deepcluster.studies.terms import Terms
 
 
-def accuracy_by_layer(figure: Figure, results: Results, terms: Terms) -> None:
+def accuracy_by_layer(
+    figure: Figure, results: Results, terms: Terms, *, ten_crops: bool = False
+) -> None:
     """One panel for every data set, one curve for every row, bars where there are seeds."""
     rows = list(dict.fromkeys(entry.row for entry in results.measured))
     figure.set_size_inches(5 * len(terms.data) + 1, 4)
     panels = figure.subplots(1, len(terms.data), squeeze=False)[0]
     for axes, data in zip(panels, terms.data, strict=True):
         for row in rows:
-            top1 = results.top1(row, data.name)
+            top1 = results.top1(row, data.name, ten_crops)
             curve(axes, list(top1), list(top1.values()), row)
-        axes.set_title(data.name)
+        axes.set_title(f"{data.name}, mean of 10 crops" if ten_crops else data.name)
         axes.set_ylabel("top-1 accuracy, %")
         axes.tick_params(axis="x", rotation=45 if len(axes.get_xticks()) > 6 else 0)
     handles, labels = panels[0].get_legend_handles_labels()
@@ -40,7 +43,7 @@ def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
             [place + number * width for place in range(len(tasks))],
             [one.mean if one else 0.0 for one in found],
             width,
-            yerr=[(one.spread or 0.0) if one else 0.0 for one in found],
+            yerr=_bars(found),
             label=name,
         )
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(tasks))], tasks)
@@ -57,7 +60,7 @@ def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
     axes.bar(
         results.names,
         [0.0 if best is None else best.mean for best in found],
-        yerr=[(best.spread or 0.0) if best else 0.0 for best in found],
+        yerr=_bars(found),
         capsize=3,
     )
     axes.set(ylabel="top-1 accuracy, %", title=data)
@@ -80,6 +83,13 @@ def curve(
     style: str = "-o",
 ) -> None:
     """Means joined by a line, with the spread over seeds."""
-    spreads = [value.spread or 0.0 for value in values]
     means = [value.mean for value in values]
-    axes.errorbar(places, means, yerr=spreads, fmt=style, markersize=4, capsize=3, label=name)
+    axes.errorbar(places, means, yerr=_bars(values), fmt=style, markersize=4, capsize=3, label=name)
+
+
+def _bars(figures: Sequence[Figured | None]) -> list[float] | None:
+    """The spread over seeds, with no bar where there is a single seed: it is unknown, not zero."""
+    spreads = [one.spread if one else None for one in figures]
+    if all(spread is None for spread in spreads):
+        return None
+    return [math.nan if spread is None else spread for spread in spreads]

@@ -36,7 +36,7 @@ def _lengths(terms: Terms) -> list[int]:
 
 
 def _name(epochs: int) -> str:
-    return f"{epochs} epochs"
+    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
 
 
 def sections(results: Results, terms: Terms) -> list[Section]:

@@ -91,18 +91,19 @@ def by_data(results: Results, terms: Terms, paper: Mapping[str, float]) -> list[
     return [Section("top-1 of fc8, single crop", columns, lines)]
 
 
-def by_layer(results: Results, terms: Terms, paper: Mapping[str, str]) -> list[Section]:
+def by_layer(results: Results, terms: Terms, *paper: Mapping[str, str]) -> list[Section]:
     """Accuracy of every row, layer by layer, on each data set; and its clusters beside the labels.
 
     Args:
         results: What the rows reached.
         terms: On which data.
-        paper: What the paper has to say of each row.
+        paper: What the paper has to say of each row: on all data, or on each.
     """
     made = []
-    for data in terms.data:
+    for place, data in enumerate(terms.data):
         columns = list(results.top1(results.names[0], data.name))
-        lines = [results.line(name, data.name, paper.get(name, "-")) for name in results.names]
+        theirs = paper[min(place, len(paper) - 1)]
+        lines = [results.line(name, data.name, theirs.get(name, "-")) for name in results.names]
         made.append(Section(f"top-1 on {data.name}, single crop", columns, lines))
     agreement = []
     for name in results.names:

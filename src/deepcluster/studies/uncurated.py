@@ -31,15 +31,17 @@ def prepare(terms: Terms) -> None:
 
 def sections(results: Results, terms: Terms) -> list[Section]:
     """Accuracy by layer, and agreement with the labels."""
-    told = {
-        "curated": paper.TEN_CROPS["DeepCluster"][0],
-        "uncurated": paper.TEN_CROPS["YFCC100M"][0],
+    return by_layer(results, terms, *(_told(place) for place in range(len(terms.data))))
+
+
+def _told(place: int) -> dict[str, str]:
+    """What the paper has of each row, on the first data set or on the second."""
+    rows = {"curated": "DeepCluster", "uncurated": "YFCC100M"}
+    where = ("ImageNet", "Places")[place]
+    return {
+        ours: " / ".join(map(str, paper.TEN_CROPS[theirs][place])) + f" ({where}, 10 crops)"
+        for ours, theirs in rows.items()
     }
-    said = {
-        name: " / ".join(f"{value}" for value in figures) + " (ImageNet, 10 crops)"
-        for name, figures in told.items()
-    }
-    return by_layer(results, terms, said)
 
 
 STUDY = Study(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from deepcluster.studies import paper
 from deepcluster.studies.drawing import accuracy_by_layer
 from deepcluster.studies.study import Results, Row, Section, Study
@@ -45,7 +47,7 @@ STUDY = Study(
     "variants",
     rows,
     sections,
-    accuracy_by_layer,
+    partial(accuracy_by_layer, ten_crops=True),
     source=paper.TEN_CROPS_SOURCE,
     ten_crops=True,
     needs_second=True,
