@@ -199,10 +199,19 @@ def test_the_smoke_of_a_study_of_probes_by_one_row(study: str, row: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("study", "tasks"), [("table4", ["detection fc6-8"]), ("table5", ["Oxford", "Paris"])]
+    ("study", "tasks", "rows"),
+    [
+        # VGG-16 takes minutes.
+        ("table4", ["detection fc6-8"], ["random AlexNet", "DeepCluster AlexNet"]),
+        ("table5", ["Oxford", "Paris"], ["random AlexNet", "DeepCluster AlexNet"]),
+        ("table2", ["segmentation fc6-8"], ["random-sobel", "supervised"]),
+        ("table3", ["classification fc6-8"], ["random", "uncurated"]),
+        ("pic", ["classification fc6-8"], ["random", "PIC"]),
+    ],
 )
-def test_the_smoke_of_tasks_on_drawn_data(study: str, tasks: list[str], tmp_path: Path):
-    rows = ["random AlexNet", "DeepCluster AlexNet"]  # VGG-16 takes minutes
+def test_the_smoke_of_tasks_on_drawn_data(
+    study: str, tasks: list[str], rows: list[str], tmp_path: Path
+):
     words = ["reproduce", study, "--smoke", "--rows", *rows, "--tasks", *tasks, "--device", "cpu"]
     code, output = child.run(words, tmp_path)
     assert code == 0, output

@@ -120,7 +120,17 @@ def test_the_revisited_ground_truth(oxford: Path):
     }
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"imlist": []}', json.dumps(revisited(easy=[9]))])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"imlist": []}',
+        json.dumps(revisited(easy=[9])),
+        json.dumps(revisited(hard=[0])),  # which is easy, too
+        json.dumps(revisited(junk=[2])),
+    ],
+)
 def test_a_revisited_ground_truth_that_cannot_be_read(oxford: Path, content: str):
     file = oxford / "gnd.json"
     file.write_text(content)

@@ -21,7 +21,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized
 from deepcluster.images.source import Folder
-from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.errors import DataError, NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
 SMALL = Retrieval(size=160, batch=3, dimensions=8)
@@ -167,6 +167,35 @@ def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path,
     ]
     assert [line.partition(":")[0] for line in result.left_out] == ["hall1_1"]
     assert result.levels["all"]["queries"] == 3
+
+
+def test_a_query_whose_image_is_turned_by_exif_is_not_asked_by_its_box(
+    subject: Evaluated, oxford: Path, tmp_path: Path
+):
+    """Its box is of the pixels as they are stored, and the image is seen upright."""
+    shutil.copytree(oxford / "images", tmp_path / "images")
+    path = tmp_path / "images/hall2_000000.png"
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    with Image.open(path) as image:
+        image.save(path, exif=turned)
+    landmarks = read_landmarks(None, tmp_path / "images", oxford / "gt_files")
+    result = SMALL.judged(subject, landmarks, None, Bench())
+    assert result.images == 12  # it can be found
+    (left,) = result.left_out
+    assert left.startswith("hall2_1: hall2_000000.png: turned by its EXIF tag")
+    whole = replace(SMALL, queries="image").judged(subject, landmarks, None, Bench())
+    assert whole.left_out == []
+
+
+def test_images_of_which_nothing_finite_is_said_have_no_order(oxford: Path):
+    broken = untrained(Shape(input_size=64, width=8), seed=0)
+    with torch.no_grad():
+        for weight in broken.network.trunk.parameters():
+            weight.fill_(torch.inf)
+    landmarks = read_landmarks(oxford)
+    with pytest.raises(NumericsError, match="is not finite"):
+        SMALL.judged(broken, landmarks, None, Bench())
 
 
 def test_a_damaged_image_to_whiten_on_is_named(oxford: Path, tmp_path: Path):

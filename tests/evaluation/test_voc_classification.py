@@ -296,6 +296,17 @@ def test_a_devkit_without_a_set_is_refused(planted: Path, tmp_path: Path):
         judged(QUICK, tmp_path / "kit", tmp_path)
 
 
+def test_nothing_is_judged_on_what_was_learnt_from(planted: Path, tmp_path: Path):
+    shutil.copytree(planted, tmp_path / "kit")
+    sets = tmp_path / "kit/VOCdevkit/VOC2007/ImageSets/Main"
+    for place in sets.glob("*trainval.txt"):
+        with place.with_name(place.name.replace("trainval", "test")).open("a") as lines:
+            lines.write(place.read_text().splitlines()[0] + "\n")
+    said = r"VOC2007: 1 images, such as 000001, are both in trainval and in test"
+    with pytest.raises(DataError, match=said):
+        judged(QUICK, tmp_path / "kit", tmp_path)
+
+
 def test_the_verb_from_words_to_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -354,6 +354,14 @@ def test_bad_input_is_one_sentence(
     assert cli.main([*words, "--data", "nowhere"]) == 2
     folder = write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
     assert cli.main([*words, "--data", ".", "--arch", "resnet18"]) == 2
+    whole = {place: place.read_text() for place in (folder / "ImageSets/Main").glob("*_test.txt")}
+    whole[folder / "ImageSets/Main/test.txt"] = (folder / "ImageSets/Main/test.txt").read_text()
+    for place, text in whole.items():
+        learnt = place.with_name(place.name.replace("test", "trainval")).read_text()
+        place.write_text(text + learnt)
+    assert cli.main([*words, "--data", "."]) == 3
+    for place, text in whole.items():
+        place.write_text(text)
     for name in (folder / "ImageSets/Main/test.txt").read_text().split():
         annotate(folder, name, [("cat", (1, 1, 40, 40), True)], (96, 80))
     for place in (folder / "ImageSets/Main").glob("*_test.txt"):
@@ -363,8 +371,9 @@ def test_bad_input_is_one_sentence(
     assert cli.main([*words, "--data", "."]) == 3
     said = capsys.readouterr()
     lines = [line for line in said.err.splitlines() if line]
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "nowhere" in lines[0]
     assert "alexnet or vgg16" in lines[1]
-    assert "has no object that is not difficult" in lines[2]
-    assert "test" in lines[3]
+    assert "4 images, such as 000001, are both in trainval and in test" in lines[2]
+    assert "has no object that is not difficult" in lines[3]
+    assert "test" in lines[4]

@@ -173,6 +173,11 @@ def test_the_sets_of_2007_and_what_cannot_be_used(tmp_path: Path):
         outcome(replace(quick, judge_on="trainval"), tmp_path, tmp_path / "out")
     with pytest.raises(UsageError, match="there is no VOC2012 in it"):
         outcome(replace(quick, year=2012), tmp_path, tmp_path / "out")
+    elsewhere = folder.rename(tmp_path / "mine")
+    with pytest.warns(ImagesLeftOut):
+        found = outcome(replace(quick, year=2007), elsewhere, tmp_path / "out")
+    assert found.data["test"]["set"] == "Segmentation/test"
+    folder = elsewhere.rename(folder)
     (folder / "ImageSets/Segmentation/train.txt").write_text("2012_000001\n")
     with pytest.raises(DataError, match="the set train has 1 usable image"), pytest.warns():
         outcome(replace(quick, learn_on="train"), tmp_path, tmp_path / "out")

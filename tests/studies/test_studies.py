@@ -23,9 +23,11 @@ from deepcluster.studies import (
     classif,
     mlp,
     paper,
+    pic,
     reassign,
     table1,
     table2,
+    table3,
     table4,
     table5,
     uncurated,
@@ -130,7 +132,8 @@ def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     assert few.draw.reassign * listed == pytest.approx(recipe.draw.reassign * terms.images)
     assert replace(few, draw=recipe.draw) == recipe
     for name in ("uncurated", "table3", "classif"):
-        assert {run.draw for run in by_name[name].values()} == {few.draw}
+        runs = [run for run in by_name[name].values() if run.labels == "clusters"]
+        assert {run.draw for run in runs} == {few.draw}
     assert [row.images for row in classif.rows(terms)][:4] == [terms.curated] * 2 + [
         terms.uncurated
     ] * 2
@@ -294,7 +297,7 @@ def fed_with(printed: Mapping[str, paper.Tasks], rows: list[Row], terms: Terms) 
 def test_table4_is_the_papers_where_ours_is(terms: Terms):
     rows = table4.rows(terms)
     assert {row.run.network.arch for row in rows if "VGG-16" in row.name} == {"vgg16"}
-    main, _, share = table4.sections(fed_with(table4.PRINTED, rows, terms), terms)
+    main, _, share, _ = table4.sections(fed_with(table4.PRINTED, rows, terms), terms)
     place = main.columns.index("detection all")
     reached = {line.name: line.ours[place].mean for line in main.lines}  # type: ignore[union-attr]
     assert reached == pytest.approx(
@@ -364,7 +367,7 @@ def test_table2_is_the_papers_where_ours_is(terms: Terms):
     """Fed the paper's own figures as ours, the table must print them, and its share, twice."""
 
     results = fed_with(table2.PRINTED, table2.rows(terms), terms)
-    main, plain, share = table2.sections(results, terms)
+    main, plain, share, plain_share = table2.sections(results, terms)
     tasks = ("classification", "detection", "segmentation")
     columns = [f"{task} {part}" for task in tasks for part in PARTS]
     assert list(main.columns) == columns
@@ -377,6 +380,35 @@ def test_table2_is_the_papers_where_ours_is(terms: Terms):
     assert len(both) == 4
     assert [ours for ours, _ in both] == pytest.approx([paper for _, paper in both])
     assert line.ours[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))
+    assert list(plain_share.columns) == [f"classification {part}" for part in PARTS]
+    (line,) = plain_share.lines
+    assert line.ours[0] == line.paper[0] == pytest.approx(100 * (70.4 - 29.0) / (78.9 - 29.0))
+
+
+@pytest.mark.parametrize(
+    ("study", "best", "share"), [(table3, "curated", 86), (pic, "k-means", 86)]
+)
+def test_table3_and_pic_have_shares_of_the_gap(study: Any, best: str, share: int, terms: Terms):
+    """Of classification by fc6 to fc8, the paper's figures on both sides."""
+    uncurated.prepare(terms)
+    results = fed_with(study.PRINTED, study.rows(terms), terms)
+    shares = study.sections(results, terms)[2]
+    line = next(line for line in shares.lines if line.name == best)
+    place = list(shares.columns).index("classification fc6-8")
+    assert round(line.ours[place]) == round(line.paper[place]) == share
+    assert line.note == "between random and supervised"
+
+
+def test_what_tasks_had_to_say_is_in_the_table_once(terms: Terms):
+    bound = "their recall of 95.2 % at an overlap of 0.5 bounds the mAP"
+    parts = [{"figures": {"mean": 0.1}, "remarks": [bound]}, {"figures": {"mean": 0.2}}]
+    measured = tuple(
+        Measured("random", seed, {"detection all": part}) for seed, part in enumerate(parts)
+    )
+    rows = (Row("random", terms.recipe, trained=False),)
+    about = {"command": "deepcluster reproduce table2"}
+    text = markdown(table2.STUDY, Results(rows, measured), [], about)
+    assert f"- detection all: {bound} (random, seed 0)" in text.splitlines()
 
 
 def test_the_first_seed_chooses_for_the_others():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def outcome_of(
         "seeds": {str(seed): figures for seed, figures in results.items()},
     }
     count = len(results)
-    title = f"{name}: VOC2007 classification, {learnt} learnt"
+    title = f"{name}: {Path(data['test']['place']).name} classification, {learnt} learnt"
     if count > 1:
         title += f", mean of {count} seeds"
     rows = [_row("mean over classes", list(results.values()), "mean")]

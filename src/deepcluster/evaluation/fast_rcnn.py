@@ -89,7 +89,7 @@ class FastRCNN(nn.Module):
         """Set what is learnt: "fc6-8", or "all" with the convolutions, and how much is dropped.
 
         Dropout is the protocol's, not the network's own: the same for all that are compared.
-        Batch norm is a fixed scale and shift in both: two images are too few for statistics, and
+        Batch norm is a fixed scale and shift in both: few images make poor statistics, and
         Caffe's networks have theirs in the weights.
         """
         self.train()

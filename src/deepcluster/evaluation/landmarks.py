@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,9 @@ def _revisited(images: Path, file: Path, names: dict[str, str]) -> Landmarks:
             {kind: [int(i) for i in entry[kind]] for kind in ("easy", "hard", "junk")}
             for entry in entries
         ]
+        for name, entry in zip(asked, sets, strict=True):
+            if sum(map(len, map(set, entry.values()))) > len({*chain(*entry.values())}):
+                raise ValueError(f"an image of {name} is in two of easy, hard and junk")
         boxes = [_box(entry["bbx"]) for entry in entries]
         for i in (i for entry in sets for kind in entry.values() for i in kind):
             if not 0 <= i < len(listed):

@@ -38,7 +38,7 @@ from deepcluster.images.selection import selected
 from deepcluster.images.source import Folder, Source, is_store, quick_check, source_of
 from deepcluster.networks import Network
 from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.errors import DataError, NumericsError, UsageError
 
 
 @dataclass(frozen=True)
@@ -249,6 +249,11 @@ class Retrieval:
         ):
             rows[numbers] = rmac(vectors, pca)
             usable[numbers] = 1
+        if world.any(not bool(rows.isfinite().all())):  # and no order of them means anything
+            raise NumericsError(
+                f"what {layer} says of some images is not finite: the network's weights have "
+                "overflowed"
+            )
         return world.gather(rows), world.gather(usable)
 
     def _vectors(

@@ -270,6 +270,26 @@ def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> D
     raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
 
 
+def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:
+    """Raise where a network would be judged on images that it learns from.
+
+    Args:
+        train: What it learns from.
+        test: What it is judged on.
+        flags: By which the user has chosen these sets, if he has.
+    """
+    common = {image.name for image in train.images} & {image.name for image in test.images}
+    if not common:
+        return
+    said = (
+        f"{encoded(str(train.folder))}: {len(common):,} images, such as {min(common)}, are both in "
+        f"{train.split} and in {test.split}"
+    )
+    if flags:
+        raise UsageError(f"{said}; choose other sets by {flags}")
+    raise DataError(f"{said} of ImageSets: nothing that was learnt from can be judged on")
+
+
 def warn_of_left_out(sets: Sequence[VocSet]) -> None:
     """One warning that counts, by reason, the images of these sets that are not used."""
     parts = []

@@ -28,7 +28,14 @@ from deepcluster.evaluation.multi_label import (
     part_view,
 )
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import LeftOut, Split, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc import (
+    LeftOut,
+    Split,
+    VocSet,
+    find_devkit,
+    refuse_common,
+    warn_of_left_out,
+)
 from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
 from deepcluster.images.kept import Colour
@@ -145,6 +152,8 @@ class VOCClassification:
             for name in names
         ]
         warn_of_left_out(sets)
+        for learn, judge in zip(sets[::2], sets[1::2], strict=True):
+            refuse_common(learn, judge)
         parts = {one.split: _part(one, images) for one in sets}
         bench.display.say(
             f"{len(parts[names[-2]]):,} training and {len(parts[names[-1]]):,} {names[-1]} images "
@@ -326,7 +335,8 @@ class VOCClassification:
             ]
             for seed, one in choices.items()
         ]
-        title = f"{contender.name}: VOC2007 classification on val, {self.train} learnt"
+        year = Path(data["val"]["place"]).name
+        title = f"{contender.name}: {year} classification on val, {self.train} learnt"
         table = Shown(title, ["seed", "11-point", "step", "decay"], rows)
         remark = "the best of the candidates on the very images: a criterion, not a result"
         return Outcome(data, result, [table], [remark])

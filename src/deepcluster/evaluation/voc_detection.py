@@ -22,7 +22,7 @@ from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_o
 from deepcluster.evaluation.region_samples import FOREGROUND
 from deepcluster.evaluation.step_search import best_step, remark, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import Split, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc import Split, VocSet, find_devkit, refuse_common, warn_of_left_out
 from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
@@ -164,6 +164,9 @@ class VOCDetection:
             for split in splits
         }
         warn_of_left_out([sets["trainval"], sets["test"]])
+        refuse_common(sets["trainval"], sets["test"])
+        if chooses:
+            refuse_common(sets["train"], sets["val"])
         for split, one in sets.items():
             if all(thing.difficult for image in one.images for thing in image.objects):
                 where = encoded(str(one.folder))

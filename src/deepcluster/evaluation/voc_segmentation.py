@@ -28,6 +28,7 @@ from deepcluster.evaluation.voc import (
     VocSet,
     Year,
     find_devkit,
+    refuse_common,
     warn_of_left_out,
 )
 from deepcluster.evaluation.voc_objects import CLASSES
@@ -109,7 +110,7 @@ class VOCSegmentation:
     ) -> Outcome:
         """Choose the step on held-out images, learn with each seed, judge."""
         devkit = _devkit(material.data, self.year)
-        is_2007 = devkit.folder.resolve().name == "VOC2007"
+        is_2007 = self.year == 2007 or devkit.folder.resolve().name == "VOC2007"
         learn_on = self.learn_on or ("trainval" if is_2007 else "train")
         judge_on = self.judge_on or ("test" if is_2007 else "val")
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
@@ -119,7 +120,12 @@ class VOCSegmentation:
             for split in (learn_on, judge_on)
         )
         warn_of_left_out([train, test])
-        _refuse_common(train, test)
+        refuse_common(train, test, "--learn-on and --judge-on")
+        if len(train) < 2:
+            raise DataError(
+                f"{encoded(str(train.folder))}: the set {train.split} has {len(train)} usable "
+                "image; one to learn from and one to choose the step by are the least"
+            )
         bench.display.say(f"{len(train):,} training and {len(test):,} test images")
         pixels = {
             one.split: shelf(
@@ -333,20 +339,6 @@ def _devkit(data: Path | None, year: Year | None) -> Devkit:
         with suppress(UsageError):
             return find_devkit(data, 2012)
     return find_devkit(data, year or 2007)
-
-
-def _refuse_common(train: VocSet, test: VocSet) -> None:
-    common = {image.name for image in train.images} & {image.name for image in test.images}
-    if common:
-        raise UsageError(
-            f"{len(common):,} images, such as {min(common)}, are both in {train.split} and "
-            f"in {test.split}; choose other sets by --learn-on and --judge-on"
-        )
-    if len(train) < 2:
-        raise DataError(
-            f"{encoded(str(train.folder))}: the set {train.split} has {len(train)} usable image; "
-            "one to learn from and one to choose the step by are the least"
-        )
 
 
 def _row(title: str, values: Sequence[float | None], several: bool) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from deepcluster.images.decode import Unusable, read
+from deepcluster.images.decode import Unusable, is_turned_by_exif, read, unreadable
 from deepcluster.images.source import Source
 from deepcluster.images.threads import in_order
 
@@ -77,6 +77,8 @@ class WholeImages:
 
     def _prepared(self, wanted: Wanted) -> Tensor | Unusable:
         try:
+            if wanted.box is not None and self._is_turned(wanted.path):
+                return Unusable("turned by its EXIF tag, and its box is not: save it upright")
             image = read(wanted.path, self.source)
         except Unusable as reason:
             return reason
@@ -84,6 +86,13 @@ class WholeImages:
             return _pixels(resized(image, self.size, wanted.box))
         except ValueError as error:
             return Unusable(str(error))
+
+    def _is_turned(self, path: str) -> bool:
+        try:
+            with self.source.open(path) as file:
+                return is_turned_by_exif(file)
+        except OSError as error:
+            raise Unusable(unreadable(error)) from error
 
 
 def resized(

@@ -108,6 +108,8 @@ def markdown(
         text.append("| | paper | ours | note |\n|---|---|---|---|")
         text += [f"| {' | '.join(cells(line, section.digits))} |" for line in section.lines]
         text.append("")
+    if remarks := _remarks(results):
+        text += ["## What tasks had to say\n", *remarks, ""]
     return "\n".join(text) + "\n![figure](figure.png)\n"
 
 
@@ -119,6 +121,16 @@ def cells(line: Line, digits: int) -> tuple[str, str, str, str]:
         paper = " / ".join(_number(value, digits) for value in paper) if known else _UNKNOWN
     ours = " / ".join(_number(value, digits) for value in line.ours) or _UNKNOWN
     return line.name, paper, ours, line.note
+
+
+def _remarks(results: Results) -> list[str]:
+    """What bounds a figure, was left out or may be chosen better: once, with all whom it is of."""
+    heard: dict[str, list[str]] = {}
+    for one in results.measured:
+        for task, part in one.judged.items():
+            for remark in part.get("remarks", ()):
+                heard.setdefault(f"{task}: {remark}", []).append(f"{one.row}, seed {one.seed}")
+    return [f"- {said} ({'; '.join(who)})" for said, who in heard.items()]
 
 
 def _made(results: Results) -> list[dict[str, Any]]:

@@ -5,23 +5,32 @@ from __future__ import annotations
 from deepcluster.studies import paper
 from deepcluster.studies.drawing import bars_by_task
 from deepcluster.studies.study import Results, Row, Section, Study
-from deepcluster.studies.tables import by_task
+from deepcluster.studies.tables import by_task, share_of_gap
 from deepcluster.studies.terms import Terms
 from deepcluster.studies.uncurated import prepare
 
+PRINTED = {
+    "supervised": paper.TABLE2["ImageNet labels"],
+    "random": paper.TABLE2["random-sobel"],
+    "curated": paper.TABLE3["ImageNet"],
+    "uncurated": paper.TABLE3["YFCC100M"],
+}
+
 
 def rows(terms: Terms) -> list[Row]:
-    """The same recipe on two lists of equally many images."""
+    """The same recipe on two lists of equally many images; and the ends of the gap."""
     return [
+        Row.tuned("supervised", terms.supervised()),
+        Row("random", terms.recipe, trained=False, every_seed=True),
         Row("curated", terms.on_fewer(terms.curated), images=terms.curated, every_seed=True),
         Row("uncurated", terms.on_fewer(terms.uncurated), images=terms.uncurated, every_seed=True),
     ]
 
 
 def sections(results: Results, terms: Terms) -> list[Section]:
-    """What each task reaches."""
-    printed = {"curated": paper.TABLE3["ImageNet"], "uncurated": paper.TABLE3["YFCC100M"]}
-    return by_task(results, terms, printed)
+    """What each task reaches, and how much of the gap is closed."""
+    ways = [(name, "random", "supervised") for name in ("curated", "uncurated")]
+    return by_task(results, terms, PRINTED) + share_of_gap(results, terms, PRINTED, ways)
 
 
 STUDY = Study(

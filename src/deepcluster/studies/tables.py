@@ -62,18 +62,25 @@ def share_of_gap(
         paper: What the paper reports of each row.
         ways: The row in question, the one below it and the one above; none where one was not run.
     """
+    ways = [names for names in ways if {*names} <= {*results.names}]
     tasks = [task.name for task in terms.tasks]
-    lines = []
-    for names in ways:
-        if not {*names} <= {*results.names}:
-            continue
-        theirs = [tuple(paper.get(name, {}).get(task) for task in tasks) for name in names]
-        found = [results.transferred(name, tasks) for name in names]
-        ours = [tuple(None if one is None else one.mean for one in row) for row in found]
-        note = f"between {names[1]} and {names[2]}"
-        lines.append(Line(names[0], gap_closed(*theirs), gap_closed(*ours), note))
+    plain = [name for name in tasks if name.startswith("classification")]
+
+    def section(title: str, tasks: Sequence[str], figure: str | None = None) -> Section:
+        lines = []
+        for names in ways:
+            theirs = [tuple(paper.get(name, {}).get(task) for task in tasks) for name in names]
+            found = [results.transferred(name, tasks, figure) for name in names]
+            ours = [tuple(None if one is None else one.mean for one in row) for row in found]
+            note = f"between {names[1]} and {names[2]}"
+            lines.append(Line(names[0], gap_closed(*theirs), gap_closed(*ours), note))
+        return Section(title, tasks, lines, digits=0)
+
     title = "share of the gap from random to supervised, %"
-    return [Section(title, tasks, lines, digits=0)] if lines else []
+    made = [section(title, tasks)]
+    if plain:
+        made.append(section(f"{title}, by plain mean average precision", plain, "plain"))
+    return made if ways else []
 
 
 def by_data(results: Results, terms: Terms, paper: Mapping[str, float]) -> list[Section]:

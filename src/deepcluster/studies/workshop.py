@@ -201,7 +201,14 @@ class Workshop:
             figures = task.figures(outcome.result)
             said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
             self.bench.display.say(f"  {task.name}: {said}")
-            return {"data": outcome.data, "figures": figures, "result": outcome.result}
+            for remark in outcome.remarks:
+                self.bench.display.say(f"    {remark}")
+            return {
+                "data": outcome.data,
+                "figures": figures,
+                "result": outcome.result,
+                "remarks": list(outcome.remarks),
+            }
 
         wanted = {
             **self._networks.settings(row, run),
