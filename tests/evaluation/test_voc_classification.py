@@ -183,6 +183,27 @@ def test_candidates_are_chosen_on_val_and_stages_are_kept(planted: Path, tmp_pat
         assert again.result["seeds"]["1"][part] == first.result["seeds"]["1"][part]
 
 
+def test_steps_beyond_those_given_are_tried_where_the_best_is_the_outermost(
+    planted: Path, tmp_path: Path
+):
+    settings = replace(QUICK, steps=(1e-6, 1e-5), decays=(0.0, 1e-6), epochs=2, farther=1)
+    outcome = judged(settings, planted, tmp_path)
+    tried = [(one["step"], one["decay"]) for one in outcome.result["choice"]["candidates"]]
+    given = [(step, decay) for step in (1e-6, 1e-5) for decay in (0.0, 1e-6)]
+    beyond = {step for step, _ in tried[4:]}
+    assert tried[:4] == given
+    assert len(beyond) == 1
+    assert beyond <= {3e-7, 3e-5}
+    assert [decay for _, decay in tried[4:]] == [0.0, 1e-6]
+    kept = {path.name for path in (tmp_path / "stages").iterdir()}
+    none = judged(replace(settings, farther=0), planted, tmp_path)
+    assert len(none.result["choice"]["candidates"]) == 4
+    assert any("at the edge of those tried" in remark for remark in none.remarks)
+    if none.result["step"] == outcome.result["step"]:  # what it reaches does not depend on that
+        seeds = {path.name for path in (tmp_path / "stages").iterdir() if "seed" in path.name}
+        assert seeds <= kept
+
+
 def test_on_val_is_the_choice_alone(planted: Path, tmp_path: Path):
     settings = replace(QUICK, steps=(1e-6, 0.03), epochs=2, seeds=(0, 1))
     whole = judged(settings, planted, tmp_path)

@@ -25,6 +25,7 @@ from deepcluster.evaluation.detection_map import detection_precisions
 from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
 from deepcluster.evaluation.detector_training import Halfway, Lessons, taught
 from deepcluster.evaluation.kept_views import Kept, View
+from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.evaluation.voc_detection import VOCDetection
@@ -273,6 +274,28 @@ def test_two_processes_learn_and_find_what_one_does(tmp_path: Path):
         assert left.keys() == one.keys()
         for name, value in one.items():
             torch.testing.assert_close(left[name], value, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_reported_of_an_image():
+    """By hand: per class, the surest first, no box that a surer one overlaps by more than 0.3."""
+    near, far = [0.0, 0.0, 10.0, 10.0], [50.0, 50.0, 60.0, 60.0]
+    beside = [0.0, 6.0, 10.0, 16.0]  # 40 of 160 common: 0.25
+    inside = [0.0, 0.0, 10.0, 6.0]  # 0.6 of near
+    places = torch.tensor([near, inside, beside, far])
+    boxes = places[:, None].expand(4, 2, 4)  # the same for both classes
+    shares = torch.tensor([[0.9, 0.02], [0.8, 0.5], [0.7, 0.0], [0.005, 0.3]])
+    search = ObjectSearch(threshold=0.01, suppression=0.3, detections=100)
+    found = search._kept(shares, boxes).tolist()
+    assert [[label, round(share, 3), *box] for label, share, *box in found] == [
+        [0, 0.9, *near],
+        [0, 0.7, *beside],  # as inside is gone, which is too much of near
+        [1, 0.5, *inside],  # another class
+        [1, 0.3, *far],
+    ]  # near, of class 1, is too much of inside; far, of class 0, below the threshold
+    assert [row[1] for row in replace(search, detections=2)._kept(shares, boxes).tolist()] == [
+        pytest.approx(0.9),
+        pytest.approx(0.7),
+    ]
 
 
 SMALL = (

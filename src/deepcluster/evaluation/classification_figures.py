@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deepcluster.evaluation.average_precision import AveragePrecision, average_precision
 from deepcluster.evaluation.candidates import Candidate
+from deepcluster.evaluation.step_search import remark as at_the_edge
 from deepcluster.evaluation.transfer import Outcome, Shown, percent
 from deepcluster.evaluation.voc_objects import CLASSES
 
@@ -43,7 +44,6 @@ def mean_of(judged: Sequence[AveragePrecision | None]) -> dict[str, float | None
 def outcome_of(
     name: str,
     learnt: str,
-    steps: Sequence[float],
     data: dict[str, Any],
     chosen: Candidate,
     choice: dict[str, Any] | None,
@@ -73,11 +73,10 @@ def outcome_of(
     rows += [_row(name, [one["classes"] for one in results.values()], name) for name in CLASSES]
     columns = ["average precision, %", "11-point", *(["spread"] if count > 1 else [])]
     table = Shown(title, [*columns, "all-point", "plain"], rows)
-    return Outcome(data, result, [table], _remarks(steps, chosen, choice, results))
+    return Outcome(data, result, [table], _remarks(chosen, choice, results))
 
 
 def _remarks(
-    steps: Sequence[float],
     chosen: Candidate,
     choice: dict[str, Any] | None,
     results: dict[int, dict[str, Any]],
@@ -89,11 +88,8 @@ def _remarks(
             f"step {chosen.step:g} and decay {chosen.decay:g}, chosen on val, where they reach "
             f"{on_val}"
         )
-    if len(steps) > 1 and chosen.step in (min(steps), max(steps)):
-        remarks.append(
-            f"the best step, {chosen.step:g}, is at the edge of those tried; others (--steps) may "
-            "do better"
-        )
+        tried = {one["step"] for one in choice["candidates"]}
+        remarks += at_the_edge(chosen.step, tried) if len(tried) > 1 else []
     missing = [
         name
         for name in CLASSES

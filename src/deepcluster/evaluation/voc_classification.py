@@ -27,6 +27,7 @@ from deepcluster.evaluation.multi_label import (
     TestCrops,
     part_view,
 )
+from deepcluster.evaluation.step_search import searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
 from deepcluster.evaluation.voc import (
     LeftOut,
@@ -65,6 +66,9 @@ class VOCClassification:
     steps: tuple[float, ...] = (0.003, 0.01, 0.03)
     """Candidate step sizes (learning rates)."""
 
+    farther: int = 2
+    """How many more are tried, half a decade farther, where the best is the outermost."""
+
     decays: tuple[float, ...] | None = None
     """Candidate weight decays: 1e-6 and 1e-3, or 1e-4 alone where all layers learn."""
 
@@ -97,6 +101,7 @@ class VOCClassification:
             ("--epochs", self.epochs, self.length >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
             ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
+            ("--farther", self.farther, self.farther >= 0, "0 or more"),
             (
                 "--decays",
                 self.decays,
@@ -178,7 +183,7 @@ class VOCClassification:
             return stages(
                 "voc-classification-choice",
                 key,
-                lambda: self._choice(contender, candidates, parts, seed, bench),
+                lambda: self._choice(contender, parts, seed, bench),
             )
 
         if self.on == "val":
@@ -194,7 +199,11 @@ class VOCClassification:
             key = {
                 "network": subject.fingerprint,
                 "images": [data["trainval"]["fingerprint"], data["test"]["fingerprint"]],
-                "settings": {**settings, "steps": chosen.step, "decays": chosen.decay},
+                "settings": {
+                    **{key: value for key, value in settings.items() if key != "farther"},
+                    "steps": chosen.step,
+                    "decays": chosen.decay,
+                },
                 "seed": seed,
             }
             results[seed] = stages(
@@ -204,41 +213,50 @@ class VOCClassification:
                     subject, chosen, parts, seed, bench
                 ),
             )
-        outcome = outcome_of(contender.name, self.train, self.steps, data, chosen, choice, results)
+        outcome = outcome_of(contender.name, self.train, data, chosen, choice, results)
         return replace(outcome, settled=settled)
 
     def _choice(
         self,
         contender: Contender,
-        candidates: Sequence[Candidate],
         parts: dict[str, MultiLabelled],
         seed: int,
         bench: Bench,
     ) -> dict[str, Any]:
         """Every candidate learnt from train and judged on val; the best of them."""
         seconds: dict[str, float] = {}
-        found: list[float | None] = []
-        together = [list(candidates)] if self.train == "fc6-8" else [[one] for one in candidates]
-        for some in together:
-            subject = contender.network(seed)
-            title = "choosing on val" + (f", step {some[0].step:g}" if len(some) == 1 else "")
-            part = (parts["train"], parts["val"])
-            scores = self._scores(subject, some, *part, seed, bench, title, seconds)
-            found += [
-                mean_of(judged_classes(scores[:, number], part[1].labels))["eleven_point"]
-                for number in range(len(some))
-            ]
-        best = max(range(len(candidates)), key=lambda number: found[number] or -1.0)
+        found: dict[Candidate, float | None] = {}
+        part = (parts["train"], parts["val"])
+
+        def learn(candidates: Sequence[Candidate]) -> None:
+            every = [[*candidates]] if self.train == "fc6-8" else [[one] for one in candidates]
+            for some in every:
+                subject = contender.network(seed)
+                title = "choosing on val" + (f", step {some[0].step:g}" if len(some) == 1 else "")
+                scores = self._scores(subject, some, *part, seed, bench, title, seconds)
+                for number, one in enumerate(some):
+                    judged = judged_classes(scores[:, number], part[1].labels)
+                    found[one] = mean_of(judged)["eleven_point"]
+
+        def reached(step: float) -> float | None:
+            if step not in {one.step for one in found}:
+                learn(grid([step], sorted({one.decay for one in self.candidates})))
+            figures = [value for one, value in found.items() if one.step == step]
+            return max((value for value in figures if value is not None), default=None)
+
+        learn(self.candidates)
+        searched(self.steps, reached, self.farther if len(self.steps) > 1 else 0)
+        best = max(found, key=lambda one: found[one] or -1.0)
         if found[best] is None:
             raise NumericsError(
                 "no candidate has learnt anything finite; try smaller numbers for --steps"
             )
         return {
-            **candidates[best]._asdict(),
+            **best._asdict(),
             "eleven_point_on_val": found[best],
             "candidates": [
                 {**candidate._asdict(), "eleven_point_on_val": figure}
-                for candidate, figure in zip(candidates, found, strict=True)
+                for candidate, figure in found.items()
             ],
             "seed": seed,
             "seconds": seconds,
