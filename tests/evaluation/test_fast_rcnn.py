@@ -63,10 +63,17 @@ def test_cells_of_boxes():
             [0, 0, 5, 5],  # before the first centre
             [190, 90, 200, 100],  # behind the last one
             [22, 22, 25, 25],  # pixels 22 to 24: nearest to 15, and to 31
+            [15, 15, 39, 56],  # the last pixels are 38 and 55: nearest to 31, and to 47
         ]
     )
     cells = geometry.cells(boxes, width=11, height=6)
-    assert cells.tolist() == [[0, 0, 2, 1], [0, 0, 0, 0], [10, 5, 10, 5], [0, 0, 1, 1]]
+    assert cells.tolist() == [
+        [0, 0, 2, 1],
+        [0, 0, 0, 0],
+        [10, 5, 10, 5],
+        [0, 0, 1, 1],
+        [0, 0, 1, 2],
+    ]
 
 
 def test_regions_are_pooled_to_the_maxima_of_their_cells():

@@ -109,6 +109,22 @@ def test_scores_follow_the_picture():
     assert flipped[:, 132:].mean() > flipped[:, :122].mean() + 0.01
 
 
+@pytest.mark.parametrize("at", [(20, 30), (70, 150)])
+def test_a_spot_is_seen_where_it_is(at: tuple[int, int]):
+    """Scores of a finer layer are largest within a field of the only thing that there is to see."""
+    convolutional = FullyConvolutional(network(), 96, 1, finest=8).eval()
+    assert convolutional.margin > 16  # else a canvas without it would be hard to tell
+    picture = torch.full((3, 96, 192), 128, dtype=torch.uint8)
+    row, column = at
+    picture[:, row - 2 : row + 3, column - 2 : column + 3] = 255
+    torch.nn.init.ones_(convolutional.finer["pool1"].weight)
+    with torch.no_grad():
+        canvas = convolutional.canvas([convolutional.fronted(picture)])
+        scores = convolutional(canvas, (96, 192))[0, 0]
+    found = divmod(int(scores.argmax()), 192)
+    assert max(abs(found[0] - row), abs(found[1] - column)) <= 8
+
+
 def test_a_smaller_image_in_a_batch_lies_in_the_corner_among_zeros():
     convolutional = FullyConvolutional(network(front="rgb"), 96, 21)
     pictures = [torch.full((3, 40, 50), 200, dtype=torch.uint8), torch.zeros(3, 60, 30)]

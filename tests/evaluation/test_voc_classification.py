@@ -25,6 +25,7 @@ from torchvision.transforms import RandomResizedCrop
 from deepcluster.evaluate_command import evaluate
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.candidates import Candidate
+from deepcluster.evaluation.classification_figures import judged_classes
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import cropped_from, packed
 from deepcluster.evaluation.multi_label import (
@@ -102,6 +103,14 @@ def test_a_crop_shows_its_box():
         part = image.crop(box).resize((32, 32), Image.Resampling.BILINEAR)
         expected = np.asarray(part)[:, :: -1 if row[-1] < 0.5 else 1].transpose(2, 0, 1)
         np.testing.assert_array_equal(view.cut(image, 32, row.tolist()).numpy(), expected)
+
+
+def test_what_is_difficult_is_not_ranked():
+    """By hand: of four images the surest is not judged, the others are right, wrong, right."""
+    labels = np.array([[0], [1], [-1], [1]])
+    (found,) = judged_classes(np.array([[0.9], [0.8], [0.7], [0.6]]), labels)
+    assert found.plain == pytest.approx((1 + 2 / 3) / 2)
+    assert found.eleven_point == pytest.approx((6 * 1 + 5 * 2 / 3) / 11)
 
 
 class Seeing(nn.Module):

@@ -249,6 +249,49 @@ def test_images_of_several_canvases_are_seen_as_each_alone(painted):
                     torch.testing.assert_close(own, plain[views[number]], rtol=1e-5, atol=1e-5)
 
 
+def test_a_flipped_view_shows_the_mirrored_picture(painted):
+    images, _ = painted
+    (pixels,) = Pictures(torch.device("cpu"), 1)(images[:1])
+    seen, mirrored = (
+        Seen(a_model(), images[:1], SCALE, [picture].__getitem__)
+        for picture in (pixels, pixels.flip(2))
+    )
+    shape = SCALE.canvas(images[0])
+    found = seen.computed([View(0, True)], shape)
+    assert torch.equal(found, mirrored.computed([View(0)], shape))
+    assert not torch.equal(found, seen.computed([View(0)], shape))
+
+
+def test_each_class_has_boxes_of_its_own(painted, tmp_path: Path):
+    """After one step those of the classes that it showed have moved, and no others."""
+    images, regions = painted
+    model = a_model()
+    before = model.offsets.weight.detach().clone().unflatten(0, (-1, 4))
+    course = replace(COURSE, iterations=1, decay=0.0, dropout=0.0)
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    taught(model, images, regions, SCALE, course, Bench(workers=1), half)
+    moved = (model.offsets.weight.unflatten(0, (-1, 4)) != before).any(dim=2).any(dim=1)
+    shown = {
+        int(label)
+        for lesson in Lessons(images, regions, SCALE, course).at(0)
+        for label in lesson.sampled.labels[: len(lesson.sampled.aims)]
+    }
+    assert shown != {0}
+    assert set(moved.nonzero()[:, 0].tolist()) == shown
+
+
+def test_biases_take_twice_the_step_and_do_not_decay():
+    model = a_model()
+    model.learn("all", 0.5)
+    course = replace(COURSE, decay=0.01)
+    optimizer = detector_training._optimizer(model, course, torch.device("cpu"))
+    weights, biases = optimizer.param_groups
+    assert (weights["times"], weights["weight_decay"]) == (1.0, 0.01)
+    assert (biases["times"], biases["weight_decay"]) == (2.0, 0.0)
+    assert {value.ndim for value in biases["params"]} == {1}
+    assert {value.ndim for value in weights["params"]} == {2, 4}
+
+
 def test_the_scale_follows_the_size_of_training():
     assert VOCDetection().scale(224) == Scale(600, 1000)
     assert VOCDetection().scale(128) == Scale(343, 572)
@@ -310,6 +353,14 @@ def test_the_protocol_from_end_to_end(
     monkeypatch.chdir(tmp_path)
     write_devkit(tmp_path, {"train": 3, "val": 3, "test": 4})
     words = ["evaluate", "random-rgb", "voc-detection", "--data", ".", *SMALL]
+    used: list[tuple[str, str]] = []
+    teach = VOCDetection._judged
+
+    def watched(self, contender, seed, step, learn, judge, *more):
+        used.append((learn[0].split, judge[0].split))
+        return teach(self, contender, seed, step, learn, judge, *more)
+
+    monkeypatch.setattr(VOCDetection, "_judged", watched)
     assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "0", "1"]) == 0
     said = capsys.readouterr().out
     assert "at an overlap of 0.5 bounds the mAP" in said
@@ -328,6 +379,8 @@ def test_the_protocol_from_end_to_end(
     assert on_val[best] == max(on_val.values())
     assert {0.001, 0.01} <= {*on_val}
     assert len(on_val) == 4 or min(on_val) < best < max(on_val)  # two more, where it is outermost
+    # What is chosen is chosen on val; test is looked at by what was chosen alone.
+    assert used == [("train", "val")] * len(on_val) + [("trainval", "test")] * 2
     assert [(seed, run["iterations"]) for seed, run in result["seeds"].items()] == [
         ("0", 2),
         ("1", 2),

@@ -14,8 +14,11 @@ from PIL import Image
 from deepcluster.evaluation import voc_segmentation
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
+from deepcluster.evaluation.segmented_images import SegmentedImages
+from deepcluster.evaluation.segmenter_training import taught
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
+from deepcluster.evaluation.voc import find_devkit
 from deepcluster.evaluation.voc_segmentation import NAMES, VOCSegmentation
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -146,6 +149,47 @@ def test_the_step_is_chosen_on_training_images_and_stages_are_kept(devkit: Path,
     wider = outcome(replace(settings, farther=1, seeds=(0,)), devkit, tmp_path).result["choice"]
     assert [one["step"] for one in wider["candidates"]] == [1e-6, 0.03, 0.1]
     assert wider["candidates"][:2] == choice["candidates"]
+
+
+def test_what_chooses_the_step_was_not_learnt_from(
+    devkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    learnt: list[list[int]] = []
+    judged: list[list[int]] = []
+    taught, confusion_of = voc_segmentation.taught, voc_segmentation.confusion_of
+
+    def teach(subject, train, ids, *more):
+        learnt.append(ids.tolist())
+        return taught(subject, train, ids, *more)
+
+    def judge(network, segmented, ids, *more):
+        judged.append(ids.tolist())
+        return confusion_of(network, segmented, ids, *more)
+
+    monkeypatch.setattr(voc_segmentation, "taught", teach)
+    monkeypatch.setattr(voc_segmentation, "confusion_of", judge)
+    outcome(replace(QUICK, epochs=1, steps=(0.003, 0.03), farther=0), devkit, tmp_path)
+    *choosing, last = zip(learnt, judged, strict=True)
+    assert len(choosing) == 2
+    for kept, held in choosing:
+        assert sorted(kept + held) == list(range(16))
+        assert len(held) == 3
+    assert last == (list(range(16)), list(range(6)))  # then from all, and of the other set
+
+
+def test_what_a_network_has_seen_is_kept_until_it_learns(devkit: Path):
+    """Bringing layers to one scale shows images to batch norms that will learn; not yet."""
+    trained = subject(0)
+    for name, buffer in trained.network.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.fill_(0.1)
+    before = {name: tensor.clone() for name, tensor in trained.network.named_buffers()}
+    images = SegmentedImages(find_devkit(devkit, 2012).segmented("train"), Bench(workers=1))
+    course = replace(QUICK, train="all", epochs=0)._course(0.03, 0)
+    network = taught(trained, images, np.arange(16), course, Bench(workers=1), 21, "", {})
+    assert network is not None
+    for name, tensor in network.convolutions.named_buffers():
+        assert torch.equal(tensor, before[f"trunk.convnet.convolutions.{name}"]), name
 
 
 def test_a_step_that_diverges_is_out(devkit: Path, tmp_path: Path):
