@@ -94,6 +94,40 @@ def test_nearest_neighbours_of_a_run_named_by_its_folder(place: Path):
     assert before["settings"]["layer"] == "conv5"  # compared as the run is
 
 
+def test_what_features_depend_on_is_written_and_in_the_name(place: Path):
+    shutil.copytree(place / "runs/mine", place / "runs/view1")
+    settings = place / "runs/view1/settings.json"
+    described = json.loads(settings.read_text())
+    described["effective"]["network.views"] = 1
+    settings.write_text(json.dumps(described))
+    words = "random knn --data data --neighbours 5 --out apart --workers 1"
+    records = [
+        evaluated(place, f"{words} {others}")[1]["settings"]
+        for others in ("--like mine", "--like view1", "--like view1 --layer conv5")
+    ]
+    assert [(one["clustered"], one["views"]) for one in records] == [
+        ("conv5", 6),
+        ("conv5", 1),
+        (None, 1),
+    ]
+    assert {one["layer"] for one in records} == {"conv5"}
+    assert len([*(place / "apart").glob("random-knn-*.json")]) == 3
+
+
+def test_a_run_without_whitening_is_whitened_by_the_training_images(place: Path):
+    words = "--preset small --epochs 1 --k 4 --batch 16 --network.width 16 --whitening.kind none"
+    folders = ["data/train", "--out", "runs/plain"]
+    code, output = child.run(["train", *folders, *words.split(), "--device", "cpu"], place)
+    assert code == 0, output
+    output, whitened = evaluated(place, "plain knn --data data --neighbours 5 --dimensions 4")
+    assert "(whitened)" in output
+    assert whitened["settings"]["whitening"] == "of the training images"
+    assert whitened["result"]["width"] == 4
+    _, raw = evaluated(place, "plain knn --data data --neighbours 5 --features raw")
+    assert raw["settings"]["whitening"] == "none"
+    assert raw["result"]["width"] > 4
+
+
 def test_what_is_left_out_and_what_is_in_both_parts(place: Path, tmp_path: Path):
     shutil.copytree(place / "data", tmp_path / "data")
     kind = tmp_path / "data/val/kind0"
@@ -234,7 +268,7 @@ def test_a_run_that_is_not_trained(place: Path):
     refused(place, "begun linear --data data", 4, "runs/begun has not been trained to its end")
     shutil.copytree(place / "runs/mine", place / "runs/cut")
     (place / "runs/cut/model.safetensors").write_bytes(b"nothing")
-    refused(place, "cut linear --data data", 4, "model.safetensors cannot be read")
+    refused(place, "cut linear --data data", 4, "runs/cut/model.safetensors")
 
 
 def test_data_that_cannot_be_used(place: Path, tmp_path: Path):

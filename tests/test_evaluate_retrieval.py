@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def test_retrieval_and_what_it_leaves(place: Path):
     words = f"{WORDS} --data city --whiten-on other --dimensions 4 --seeds 0 1"
     code, output = child.run(words.split(), place)
     assert code == 0, output
+    assert "3 images and 1 query; the whitening is learnt on other" in output
     assert "random: R-MAC of conv5 at 64 px, 3 images" in output
     assert "1 image that the ground truth names is not there: hall_9" in output
     record = json.loads((place / output.splitlines()[-1].removeprefix("written to ")).read_text())
@@ -71,6 +73,17 @@ def test_what_is_refused(place: Path, words: str, code: int, part: str):
     assert got == code, output
     assert "Traceback" not in output
     assert part in output.splitlines()[-1]
+
+
+def test_where_no_query_has_anything_to_find_there_is_no_table(place: Path, tmp_path: Path):
+    shutil.copytree(place / "city", tmp_path / "city")
+    (tmp_path / "city/gt_files/hall_1_good.txt").write_text("")
+    (tmp_path / "city/images/hall_2.png").write_bytes(b"damaged")
+    code, output = child.run(f"{WORDS} --data city --whiten-on none".split(), tmp_path)
+    assert code == 3, output
+    assert "R-MAC" not in output
+    *_, last = output.splitlines()
+    assert "no query can be asked of city/images: hall_1: no image that shows it" in last
 
 
 @pytest.mark.slow

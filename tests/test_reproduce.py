@@ -13,6 +13,7 @@ import pytest
 
 from deepcluster.images.store import Store
 from deepcluster.studies.catalogue import STUDIES
+from deepcluster.studies.drawn_devkit import write_devkit
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,9 @@ def test_the_help_lists_the_studies_without_torch():
         ("--smoke", "which study? deepcluster reproduce NAME: table1, table2"),
         ("table1", "which images? deepcluster reproduce table1 --data DIR"),
         ("table1 --data nowhere", "--data nowhere: there is no such folder"),
-        ("table1 --data data/train", "there is no folder train in it"),
-        ("table1 --data data --second data/val", "--data data/val: there is no folder train in it"),
+        ("table1 --data data/train", "--data data/train: it needs folders train/ and val/"),
+        ("table1 --data data --second data/val", "--second data/val: it needs folders train/ and"),
+        ("table1 --data data --second none", "--second none: there is no such folder"),
         ("table1 --smoke --data data", "--smoke has its own images"),
         ("draw --smoke --probe-epochs 3", "recipe and probes; leave out --probe-epochs"),
         ("table1 --smoke --no-tune", "recipe and probes; leave out --no-tune"),
@@ -84,6 +86,24 @@ def test_what_cannot_be_done_is_one_sentence(place: Path, words: str, said: str,
         assert not (tmp_path / "out" / "parts").exists()
     else:
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("study", ["table2", "fig2"])
+def test_a_broken_devkit_is_refused_before_anything_is_trained(
+    study: str, place: Path, tmp_path: Path
+):
+    devkit = write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
+    broken = devkit / f"ImageSets/Main/{'test' if study == 'table2' else 'val'}.txt"
+    broken.write_text("")
+    words = (
+        f"reproduce {study} --data data --preset small --k 4 --epochs 1 --device cpu --workers 1"
+    )
+    out = tmp_path / "out"
+    code, output = child.run([*words.split(), "--voc", str(devkit), "--out", str(out)], place)
+    assert code == 3, output
+    assert f"{broken} names 0 images" in output
+    assert len(output.strip().splitlines()) == 1
+    assert not out.exists()
 
 
 def test_a_study_from_a_folder_of_images_and_again(place: Path):

@@ -194,7 +194,8 @@ def _tile(words: list[str]) -> int:
 def _evaluate(words: list[str]) -> int:
     from deepcluster.evaluation.subject import UNTRAINED, trained_run
 
-    if words and not words[0].startswith("-") and words[0] not in UNTRAINED:
+    helps = bool({"-h", "--help"} & {*words})  # the settings are the same whatever the run
+    if words and not words[0].startswith("-") and words[0] not in UNTRAINED and not helps:
         trained_run(words[0])
     from deepcluster.evaluate_command import evaluate
 

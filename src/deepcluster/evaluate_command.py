@@ -40,6 +40,7 @@ from deepcluster.evaluation.labelled_images import (
     opened,
     splits,
 )
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.evaluation.mlp import hidden_width
 from deepcluster.evaluation.probe_result import ProbeResult
@@ -59,7 +60,8 @@ _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
 _HELP = """usage: deepcluster evaluate RUN PROTOCOL --data DIR ...
 
 How good a network is. RUN is a run folder or its name in runs/, or random, random-rgb or
-random-sobel: the network untrained (of the shape of --like RUN).
+random-sobel: the network untrained (of the shape of --like RUN). supervised, supervised-rgb and
+supervised-sobel are names for runs made by deepcluster train --labels folders.
 
 DIR holds train/ and val/ (or test/), each with one folder per class:
   linear              a linear classifier on each frozen layer
@@ -128,13 +130,11 @@ def subject_shape(asked: Common, name: str, folder: RunFolder | None) -> Shape:
     shape = replace(
         shape,
         arch=asked.arch or shape.arch,
-        input_size=asked.input_size or shape.input_size,
-        width=asked.width or shape.width,
+        input_size=shape.input_size if asked.input_size is None else asked.input_size,
+        width=shape.width if asked.width is None else asked.width,
     )
     if (front := name.removeprefix("random").lstrip("-")) in ("rgb", "sobel"):
         shape = replace(shape, front=front)  # type: ignore[arg-type]
-    if shape.input_size < 64:
-        raise UsageError(f"--input-size {shape.input_size}: use at least 64")
     return shape
 
 
@@ -200,6 +200,7 @@ def _probe(
 
 
 def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) -> dict[str, Any]:
+    asked.settings.validate()
     places = splits(asked.data, asked.train, asked.test)
     subject = subject_of(asked, name, folder, asked.seed).on(bench.world)
     if asked.settings.layer is not None:
@@ -213,6 +214,9 @@ def _nearest(asked: Nearest, name: str, folder: RunFolder | None, bench: Bench) 
     _show(table, bench.display)
     settled = {
         "layer": asked.settings.layer or _grouped(subject),
+        # What is clustered may be pooled otherwise than the layer of that name, and of more views.
+        "clustered": None if asked.settings.layer else subject.clustered,
+        "views": 1 if asked.settings.layer else subject.views,
         "dimensions": result.width,
         "whitening": result.whitening,
         "seed": asked.seed,
@@ -299,6 +303,11 @@ def _refuse_flags_of_random(asked: Common, folder: RunFolder | None) -> None:
     for flag, value in {**given, "--width": asked.width}.items():
         if folder is not None and value is not None:
             raise UsageError(f"{flag} is for random only; {folder.path} has its own network")
+    size, width = asked.input_size, asked.width
+    refuse_beyond(
+        ("--input-size", size, size is None or size >= 64, "at least 64"),
+        ("--width", width, width is None or width >= 1, "at least 1"),
+    )
 
 
 def _bench(asked: Common, world: World, display: Display) -> Bench:

@@ -13,12 +13,11 @@ import torch
 
 from deepcluster import flags
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.labelled_images import splits
+from deepcluster.evaluation.labelled_images import judged_part, splits
 from deepcluster.evaluation.landmarks import read_landmarks
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval, whitening_source
-from deepcluster.evaluation.voc import find_devkit
 from deepcluster.images.kept import Pixels
 from deepcluster.intake import Intake
 from deepcluster.reproduce_flags import Reproduce
@@ -49,7 +48,13 @@ from deepcluster.studies.claim import claimed
 from deepcluster.studies.outcome import no_longer_there, show, write
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
-from deepcluster.studies.tasks import Task, landmark_tasks, validation_task, voc_tasks
+from deepcluster.studies.tasks import (
+    Task,
+    landmark_tasks,
+    refuse_broken_devkit,
+    validation_task,
+    voc_tasks,
+)
 from deepcluster.studies.terms import Data, Grid, Terms, changed, recipe_for, refuse_preset
 from deepcluster.studies.workshop import Workshop
 
@@ -95,6 +100,7 @@ def reproduce(words: list[str]) -> int:
         every_task = terms.tasks
         terms = replace(terms, tasks=_chosen_tasks(every_task, asked))
         study.refuse(_rows(asked, study, terms)[0])  # before any images are listed
+        refuse_broken_devkit(terms.tasks)  # before anything is trained
         if world.leads:
             study.prepare(terms)
         world.wait()
@@ -123,12 +129,11 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
             raise UsageError("--smoke is for one process")
         terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops, study.judge)
         return replace(terms, recipe=_changed(terms.recipe, asked))
-    first = Data("", *splits(asked.data, None, None))
-    assert asked.data is not None  # or splits would have said so
+    assert asked.data is not None  # or it would have been refused
+    first = Data("", *_splits("--data", asked.data))
     data = [replace(first, name=asked.data.resolve().name)]
     if asked.second is not None:
-        train, test = splits(asked.second, None, None)
-        data.append(Data(asked.second.resolve().name, train, test))
+        data.append(Data(asked.second.resolve().name, *_splits("--second", asked.second)))
         if data[0].name == data[1].name:
             data[1] = replace(data[1], name=f"{data[1].name}-second")
     images = Intake(first.train, how=Pixels(follow_links=asked.follow_links)).most
@@ -150,10 +155,21 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
     )
 
 
+def _splits(flag: str, place: Path) -> tuple[Path, Path]:
+    """Where the training and the test images are in the folder that a flag names."""
+    if not place.is_dir():
+        raise UsageError(f"{flag} {place}: there is no such folder")
+    if judged_part(place) == place:
+        raise UsageError(
+            f"{flag} {place}: it needs folders train/ and val/ (or test/) in it, each with one "
+            "folder per class"
+        )
+    return splits(place, None, None)
+
+
 def _tasks(asked: Reproduce, study: Study) -> tuple[Task, ...]:
-    """The columns of the study; what they need is looked at before anything is trained."""
+    """The columns of the study; landmarks are looked at before anything is trained."""
     if asked.voc is not None:
-        find_devkit(asked.voc, 2007, "--voc")
         return (validation_task(asked.voc),) if study.takes_voc else voc_tasks(asked.voc)
     if study.judge == "retrieval":
         cities = _cities(asked)

@@ -25,7 +25,10 @@ def subject() -> Evaluated:
 @pytest.mark.parametrize("layer", [None, "conv5"])
 def test_the_vote_is_scikit_learns(subject, splits_of_colours, layer):
     train, test = splits_of_colours
-    settings = KNearest(neighbours=(3, 7), features="raw", layer=layer)
+    # With half of the labels drawn at random it matters how many vote.
+    drawn = np.random.default_rng(0).integers(0, 3, len(train))
+    train = replace(train, classes=np.where(np.arange(len(train)) % 2, train.classes, drawn))
+    settings = KNearest(neighbours=(1, 3, 7), features="raw", layer=layer)
     result = settings(subject, train, test, Bench())
     read = subject.network.trunk if layer is None else read_layer(subject.network, layer)
     rows, queries = (
@@ -39,6 +42,8 @@ def test_the_vote_is_scikit_learns(subject, splits_of_colours, layer):
         ).fit(rows, train.classes)
         assert vote.top1 == pytest.approx(reference.score(queries, test.classes))
         assert vote.top5 == 1.0  # of three classes
+    assert [vote.neighbours for vote in result.votes] == [1, 3, 7]
+    assert len({vote.top1 for vote in result.votes}) == 3  # else there would be nothing to compare
 
 
 def test_planted_features(planted, splits_of_colours):

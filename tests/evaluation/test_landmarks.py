@@ -66,6 +66,22 @@ def test_absent_images_are_named_and_counted(oxford: Path):
     ]
 
 
+@pytest.mark.parametrize(("good", "ok"), [(NAMES[2:3], []), ([], NAMES[2:3]), (["gone"], [])])
+def test_an_image_that_counts_and_is_junk_too_is_refused(oxford: Path, good: list, ok: list):
+    junk = [*NAMES[2:3], "gone"]
+    write(oxford, "keble_1", "oxc1_keble_000002 1 2 6 7", [*NAMES[:1], *good], ok, junk)
+    named = (good + ok)[0]
+    expected = rf"gt_files: an image of keble_1 is in two of good, ok and junk: {named}; leave it"
+    with pytest.raises(DataError, match=expected):
+        read_landmarks(oxford)
+
+
+def test_an_image_that_is_good_and_ok_counts_once(oxford: Path):
+    write(oxford, "keble_1", "oxc1_keble_000002 1 2 6 7", NAMES[:2], NAMES[1:2], [])
+    (query,) = read_landmarks(oxford).queries
+    assert query.relevance["all"] == Relevance(frozenset({0, 1}), frozenset())
+
+
 @pytest.mark.parametrize(
     "query", ["", "oxc1_keble_000002", "oxc1_keble_000002 1 2 x 4", "oxc1_keble_000002 5 2 5 4"]
 )
@@ -113,11 +129,33 @@ def test_the_revisited_ground_truth(oxford: Path):
     assert landmarks.absent == ["gone"]
     (query,) = landmarks.queries
     assert query.path == "keble_000001.webp"
+    assert query.landmark is None  # an image's name says where it was found, not what it shows
     assert query.relevance == {
         "easy": Relevance(frozenset({0}), frozenset({1, 2})),
         "medium": Relevance(frozenset({0, 2}), frozenset({1})),
         "hard": Relevance(frozenset({2}), frozenset({0, 1})),
     }
+
+
+def test_a_revisited_query_of_which_nothing_is_there_is_not_asked(oxford: Path):
+    file = oxford / "gnd_roxford5k.json"
+    truth = revisited()
+    truth["qimlist"].append("oxford_000005")
+    truth["gnd"].append({"bbx": [1, 2, 6, 7], "easy": [4], "hard": [], "junk": [0]})
+    file.write_text(json.dumps(truth))
+    landmarks = read_landmarks(oxford, ground_truth=file)
+    assert [query.name for query in landmarks.queries] == ["keble_000001"]
+    assert landmarks.left_out == ["oxford_000005: no image that shows it is there"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_links_out_of_the_folder_are_counted(oxford: Path, tmp_path: Path, count: int):
+    (tmp_path / "links").mkdir()
+    for name in NAMES[:count]:
+        (tmp_path / f"links/{name}.webp").symlink_to(oxford / f"images/{name}.webp")
+    said = {1: "1 link leads out of it", 2: "2 links lead out of it"}[count]
+    with pytest.raises(DataError, match=f"has no images: {said}"):
+        read_landmarks(oxford, tmp_path / "links")
 
 
 @pytest.mark.parametrize(

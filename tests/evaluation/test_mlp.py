@@ -77,6 +77,25 @@ def test_colours_are_learnt_on_frozen_convolutions(arch, splits_of_colours):
         assert torch.equal(tensor, before[name]), name
 
 
+def test_it_drops_while_it_learns_and_nothing_while_it_is_tested(
+    planted, splits_of_colours, monkeypatch: pytest.MonkeyPatch
+):
+    train, test = splits_of_colours
+    learning, looking = [], []
+    scores = MLPReadout.scores
+
+    def noted(readout: MLPReadout, rows: list[Tensor], seed: int | None = None) -> Tensor:
+        (learning if torch.is_grad_enabled() else looking).append(seed)
+        return scores(readout, rows, seed)
+
+    monkeypatch.setattr(MLPReadout, "scores", noted)
+    replace(QUICK, epochs=2, batch=12)(planted, train, test, Bench())
+    assert len(learning) == 2 * 3  # of 33 images, twice
+    assert None not in learning
+    assert len({*learning}) == len(learning)  # never the same numbers twice
+    assert looking == [None, None]  # the test images and those held out
+
+
 def test_impossible_dropout(planted, splits_of_colours):
     with pytest.raises(UsageError, match="--dropout 1: use"):
         replace(QUICK, dropout=1.0)(planted, *splits_of_colours, Bench())

@@ -169,6 +169,67 @@ def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path,
     assert result.levels["all"]["queries"] == 3
 
 
+def test_a_query_of_which_all_images_are_damaged_is_named(oxford: Path, tmp_path: Path):
+    shutil.copytree(oxford, tmp_path / "oxford")
+    place = tmp_path / "oxford"
+    (place / "gt_files/hall0_1_good.txt").write_text("")  # so that it can be asked and find nothing
+    photo = place / "images/hall0_000001.png"
+    photo.write_bytes(photo.read_bytes()[:200])
+    found = outcome(replace(SMALL, whiten_on="none"), place, tmp_path)
+    expected = "hall0_1: no image that shows it can be used: hall0_000001.png: "
+    (seed,) = found.result["seeds"]
+    (left,) = seed["left_out"]
+    assert left.startswith(expected)
+    assert [query["name"] for query in seed["queries"]] == ["hall1_1", "hall2_1", "hall3_1"]
+    assert any(remark.startswith(f"1 query is not asked: {expected}") for remark in found.remarks)
+    assert [row[0] for row in found.tables[1].rows] == ["hall1", "hall2", "hall3"]
+    for file in place.glob("gt_files/hall[123]*"):
+        file.unlink()
+    with pytest.raises(DataError, match=rf"no query can be asked of .*images: {expected}"):
+        outcome(replace(SMALL, whiten_on="none"), place, tmp_path)
+
+
+def test_a_revisited_query_is_named_only_where_no_level_has_anything_left(
+    subject: Evaluated, oxford: Path, tmp_path: Path
+):
+    shutil.copytree(oxford / "images", tmp_path / "images")
+    for name in ("hall0_000001", "hall1_000001"):
+        photo = tmp_path / f"images/{name}.png"
+        photo.write_bytes(photo.read_bytes()[:200])
+    landmarks = read_landmarks(None, tmp_path / "images", revisited(tmp_path, hard={0: []}))
+    result = SMALL.judged(subject, landmarks, None, Bench())
+    (left,) = result.left_out
+    assert left.startswith("hall0_000000: no image that shows it can be used: hall0_000001.png: ")
+    (query,) = result.queries
+    assert (query.name, list(query.levels)) == ("hall1_000000", ["medium", "hard"])
+    assert [result.levels[level]["queries"] for level in ("easy", "medium", "hard")] == [0, 1, 1]
+
+
+def revisited(folder: Path, hard: dict) -> Path:
+    """Two queries; of each the second photograph is easy to find, and the third one hard."""
+    truth = {
+        "imlist": [f"hall{landmark}_00000{photo}" for landmark in (0, 1) for photo in (1, 2)],
+        "qimlist": ["hall0_000000", "hall1_000000"],
+        "gnd": [
+            {"bbx": [0, 0, 120, 120], "easy": [2 * i], "hard": hard.get(i, [2 * i + 1]), "junk": []}
+            for i in (0, 1)
+        ],
+    }
+    file = folder / "gnd_roxford5k.json"
+    file.write_text(json.dumps(truth))
+    return file
+
+
+def test_the_revisited_ground_truth_has_means_by_level_and_none_by_landmark(
+    oxford: Path, tmp_path: Path
+):
+    file = revisited(tmp_path, hard={})
+    found = outcome(replace(SMALL, whiten_on="none", ground_truth=str(file)), oxford, tmp_path)
+    (by_level,) = found.tables
+    assert [row[0] for row in by_level.rows] == ["easy", "medium", "hard"]
+    assert [query["landmark"] for query in found.result["seeds"][0]["queries"]] == [None, None]
+
+
 def test_a_query_whose_image_is_turned_by_exif_is_not_asked_by_its_box(
     subject: Evaluated, oxford: Path, tmp_path: Path
 ):
@@ -228,9 +289,10 @@ def test_images_to_whiten_on_that_are_all_gone_are_refused_with_the_reason(
     oxford: Path, tmp_path: Path
 ):
     listed = tmp_path / "gone.txt"
-    listed.write_text("a.png\nb.png\n")
-    with pytest.raises(DataError, match=r"none of 2 images can be used: a\.png: .*no such file"):
-        outcome(replace(SMALL, whiten_on=str(listed)), oxford, tmp_path)
+    for names, said in (("a.png\nb.png\n", "2 images"), ("a.png\n", "1 image")):
+        listed.write_text(names)
+        with pytest.raises(DataError, match=rf"none of {said} can be used: a\.png: .*no such file"):
+            outcome(replace(SMALL, whiten_on=str(listed)), oxford, tmp_path)
 
 
 def test_where_the_whitening_is_learnt(oxford: Path, tmp_path: Path):

@@ -6,10 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deepcluster.evaluation.evaluated import untrained
+from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.transfer import Stages
+from deepcluster.evaluation.transfer import Contender, Stages
 from deepcluster.runtime.run_folder import RunFolder
+
+
+def test_a_network_is_named_once_a_seed_and_every_copy_is_fresh():
+    made: list[int] = []
+
+    def network(seed: int) -> Evaluated:
+        made.append(seed)
+        return untrained(Shape(input_size=64, width=8), seed)
+
+    contender = Contender("random", network)
+    names = [contender.fingerprint(seed) for seed in (0, 1, 0, 1)]
+    assert made == [0, 1]
+    assert names[:2] == names[2:] == [network(seed).fingerprint for seed in (0, 1)]
+    assert contender.network(0) is not contender.network(0)
 
 
 def test_a_stage_is_computed_once_for_the_same_key(tmp_path: Path):

@@ -112,6 +112,7 @@ def _box(*edges: int) -> Callable[[Path], None]:
     return lambda folder: annotate(folder, "000001", [("dog", edges, False)], SIZE)
 
 
+_NO_ENCODING = '<?xml version="1.0" encoding="foo"?><annotation></annotation>'
 _BOMB = '<!DOCTYPE lol [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><annotation>&b;</annotation>'
 
 
@@ -123,6 +124,7 @@ _BOMB = '<!DOCTYPE lol [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><annotation>&b;</a
         (lambda folder: (folder / FIRST).write_bytes(b"\xff\xfe\x00"), "broken annotation"),
         (lambda folder: (folder / FIRST).write_text(""), "broken annotation"),
         (lambda folder: (folder / FIRST).write_text(" " * (2 << 20)), "broken annotation"),
+        (lambda folder: (folder / FIRST).write_text(_NO_ENCODING), "broken annotation"),
         (lambda folder: (folder / FIRST).unlink(), "no annotation"),
         (_rewrite("<xmin>", "<xmin>nan"), "broken annotation"),
         (_rewrite("<difficult>0", "<difficult>maybe"), "broken annotation"),

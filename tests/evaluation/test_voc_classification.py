@@ -326,6 +326,13 @@ def test_a_devkit_without_a_set_is_refused(planted: Path, tmp_path: Path):
         judged(QUICK, tmp_path / "kit", tmp_path)
 
 
+def test_a_devkit_without_images_is_refused_by_name(planted: Path, tmp_path: Path):
+    shutil.copytree(planted, tmp_path / "kit")
+    shutil.rmtree(tmp_path / "kit/VOCdevkit/VOC2007/JPEGImages")
+    with pytest.raises(DataError, match="JPEGImages"):
+        judged(QUICK, tmp_path / "kit", tmp_path)
+
+
 def test_nothing_is_judged_on_what_was_learnt_from(planted: Path, tmp_path: Path):
     shutil.copytree(planted, tmp_path / "kit")
     sets = tmp_path / "kit/VOCdevkit/VOC2007/ImageSets/Main"

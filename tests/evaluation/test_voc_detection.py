@@ -30,7 +30,7 @@ from deepcluster.evaluation.proposals import Regions
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.world import World
@@ -145,6 +145,15 @@ def test_lessons_show_every_image_once_a_lap(painted):
     assert places != again
     flips = [batch.view.is_flipped for iteration in range(100) for batch in lessons.at(iteration)]
     assert 60 < sum(flips) < 140
+
+
+def test_regions_are_sorted_once_for_all_that_learn_from_them(painted):
+    images, regions = painted
+    first = Lessons(images, regions, SCALE, COURSE).candidates
+    assert Lessons(images, regions, SCALE, replace(COURSE, seed=5)).candidates is first
+    nearer = Lessons(images, regions, SCALE, replace(COURSE, lowest_background=0.3)).candidates
+    assert nearer is not first
+    assert sum(len(one.background) for one in nearer) < sum(len(one.background) for one in first)
 
 
 def test_a_flipped_lesson_is_the_mirror_of_the_other(painted):
@@ -392,6 +401,17 @@ def test_the_protocol_from_end_to_end(
     assert json.loads(file.read_text())["result"] == result
 
 
+def test_a_last_step_too_far_is_noticed(painted, tmp_path: Path):
+    """The loss of the only step is that before it; the detector would find nothing, that is all."""
+    images, regions = painted
+    model = a_model()
+    half = Halfway(RunFolder(tmp_path), "half.safetensors")
+    course = replace(COURSE, step=1e30, iterations=1)
+    taught(model, images, regions, SCALE, course, Bench(workers=1), half)
+    with pytest.raises(NumericsError, match="not finite: learning has diverged"):
+        VOCDetection().search(model, images, regions, SCALE, Bench(workers=1))
+
+
 def test_all_learns_the_convolutions(painted, tmp_path: Path):
     images, regions = painted
     model = a_model()
@@ -420,6 +440,21 @@ def test_all_learns_the_convolutions(painted, tmp_path: Path):
 def test_settings_that_make_no_sense_are_refused(change, said):
     with pytest.raises(UsageError, match=said):
         replace(VOCDetection(), **change).validate()
+
+
+def test_where_every_step_diverges_nothing_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
+
+    def diverges(*_: object) -> None:
+        raise NumericsError("the detector diverged")
+
+    monkeypatch.setattr(VOCDetection, "_judged", diverges)
+    words = ["evaluate", "random-rgb", "voc-detection", "--data", ".", *SMALL]
+    assert cli.main([*words, "--steps", "0.001", "0.01"]) == 5
+    assert "learning diverges with every step; try smaller" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_sentence(

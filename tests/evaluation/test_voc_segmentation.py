@@ -201,6 +201,39 @@ def test_a_step_that_diverges_is_out(devkit: Path, tmp_path: Path):
         outcome(replace(settings, steps=(1e30, 1e31)), devkit, tmp_path)
 
 
+def test_a_last_step_too_far_is_noticed(devkit: Path, tmp_path: Path):
+    """The loss of the only step is that before it; what comes of it shows in the scores alone."""
+    settings = replace(QUICK, epochs=1, batch=16, schedule="constant", steps=(1e30,))
+    with pytest.raises(NumericsError, match="not finite: learning has diverged"):
+        outcome(settings, devkit, tmp_path)
+    chosen = outcome(replace(settings, steps=(0.03, 1e30), farther=0), devkit, tmp_path)
+    assert chosen.result["choice"]["candidates"][1] == {"step": 1e30, "mean_iou": None}
+    assert chosen.result["step"] == 0.03
+
+
+def test_masks_that_are_all_border(tmp_path: Path):
+    folder = write_devkit(tmp_path, {"train": 4, "val": 2})
+    quick = replace(QUICK, epochs=1, batch=1)
+
+    def blank(numbers: range) -> None:
+        for number in numbers:
+            place = folder / f"SegmentationClass/2012_{number:06d}.png"
+            with Image.open(place) as mask:
+                size = mask.size
+            save_mask(place, np.full((size[1], size[0]), 255, np.uint8))
+
+    blank(range(1, 2))  # one batch without a pixel to learn from teaches nothing, and harms nothing
+    assert outcome(quick, tmp_path, tmp_path / "out").result["mean_iou"] > 0
+    blank(range(5, 7))
+    with pytest.raises(DataError, match="2 of the 2 masks of val are all border"):
+        outcome(quick, tmp_path, tmp_path / "out")
+    blank(range(1, 5))
+    with pytest.raises(DataError, match="of train are all border"):
+        outcome(quick, tmp_path, tmp_path / "out")
+    with pytest.raises(DataError, match="no pixel is judged; try another --held-out or --seeds"):
+        outcome(replace(quick, steps=(0.01, 0.03)), tmp_path, tmp_path / "out")
+
+
 def test_the_sets_of_2007_and_what_cannot_be_used(tmp_path: Path):
     counts = {"trainval": 6, "test": 4}
     folder = write_devkit(tmp_path, counts, 2007)

@@ -402,13 +402,40 @@ def test_table3_and_pic_have_shares_of_the_gap(study: Any, best: str, share: int
 def test_what_tasks_had_to_say_is_in_the_table_once(terms: Terms):
     bound = "their recall of 95.2 % at an overlap of 0.5 bounds the mAP"
     parts = [{"figures": {"mean": 0.1}, "remarks": [bound]}, {"figures": {"mean": 0.2}}]
+    parts += [{"figures": {"mean": 0.3}, "remarks": [bound]}]
     measured = tuple(
         Measured("random", seed, {"detection all": part}) for seed, part in enumerate(parts)
     )
     rows = (Row("random", terms.recipe, trained=False),)
     about = {"command": "deepcluster reproduce table2"}
     text = markdown(table2.STUDY, Results(rows, measured), [], about)
-    assert f"- detection all: {bound} (random, seed 0)" in text.splitlines()
+    assert f"- detection all: {bound} (random, seed 0; random, seed 2)" in text.splitlines()
+
+
+def test_how_long_a_task_took_is_not_in_the_table(terms: Terms):
+    def said(*remarks: str) -> list[str]:
+        part = {"figures": {"mean": 0.1}, "remarks": remarks}
+        measured = (Measured("random", 0, {"classification all": part}),)
+        rows = (Row("random", terms.recipe, trained=False),)
+        text = markdown(table2.STUDY, Results(rows, measured), [], {"command": "reproduce"})
+        return [line for line in text.splitlines() if "had to say" in line or line.startswith("- ")]
+
+    times = [
+        "0.6 s to learn and test with 1 seeds",
+        "12,345.0 s to learn and test with 3 seeds",
+        "3 min 20 s to learn and test with 3 seeds",
+    ]
+    assert said(*times) == []
+    others = [
+        "step 0.01, chosen on val (0.01: 12.3)",
+        "3 images cannot be used and left out: a, b, c",
+        "2 queries are not asked: a, b",
+        "0.6 s to learn with 1 seeds; the mean is over the others",
+    ]
+    assert said(*times, *others) == [
+        "## What tasks had to say",
+        *(f"- classification all: {other} (random, seed 0)" for other in others),
+    ]
 
 
 def test_the_first_seed_chooses_for_the_others():

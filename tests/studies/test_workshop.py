@@ -12,9 +12,11 @@ import pytest
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
+from deepcluster.evaluation.shelf import Shelf
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
+from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.studies import stopping
 from deepcluster.studies.image_lists import write_kept_part
@@ -33,6 +35,32 @@ pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.Heal
 def workshop(terms: Terms, tmp_path: Path) -> Workshop:
     one = replace(terms, data=terms.data[:1], tasks=())
     return Workshop(tmp_path / "study", one, Bench(workers=1))
+
+
+@pytest.fixture
+def elsewhere(workshop: Workshop, tmp_path: Path) -> Workshop:
+    """The same with images of its own, which may be changed."""
+    data = workshop.terms.data[0]
+    own = Data("own", tmp_path / "own/train", tmp_path / "own/val")
+    shutil.copytree(data.train, own.train)
+    shutil.copytree(data.test, own.test)
+    return replace(workshop, terms=replace(workshop.terms, data=(own,)))
+
+
+def changed(folder: Path) -> Path:
+    """Where the images were put that others have taken the place of, those of another class."""
+    aside = folder.rename(folder.with_name("aside"))
+    shutil.copytree(aside, folder)
+    for path, other in zip(
+        sorted((folder / "kind0").iterdir()), sorted((folder / "kind1").iterdir()), strict=True
+    ):
+        shutil.copy(other, path)
+    return aside
+
+
+def again(workshop: Workshop) -> Workshop:
+    """The same command in a new process, which looks at the images anew."""
+    return replace(workshop, shelf=Shelf())
 
 
 def times_of_parts(out: Path) -> dict[str, int]:
@@ -152,6 +180,33 @@ def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, 
         assert len({(copy / name).read_bytes() for copy in copies}) == 1
 
 
+def test_regions_that_another_study_has_found_are_taken_from_there(
+    workshop: Workshop, tmp_path: Path
+):
+    for study, name, said in (
+        ("first", "regions-a", "a"),
+        ("first", "regions-b", "b"),
+        ("second", "regions-b", "own"),
+    ):
+        (tmp_path / study / "stores" / name).mkdir(parents=True)
+        (tmp_path / study / "stores" / name / "block-00000.safetensors").write_text(said)
+    (tmp_path / "first/stores/regions-a/lock").touch()
+    (tmp_path / "first/stores/train-c").mkdir()
+    by_task = replace(
+        workshop, out=tmp_path / "second", judge="transfer", networks_of=(tmp_path / "first",)
+    )
+    by_task.carry_out([])
+    found = {
+        str(path.relative_to(by_task.out)): path.read_text()
+        for path in (by_task.out / "stores").rglob("*")
+        if path.is_file()
+    }
+    assert found == {
+        "stores/regions-a/block-00000.safetensors": "a",
+        "stores/regions-b/block-00000.safetensors": "own",
+    }
+
+
 def test_lists_of_two_studies_that_name_the_same_images_are_the_same(
     workshop: Workshop, tmp_path: Path
 ):
@@ -178,6 +233,76 @@ def test_parts_made_with_other_settings_are_refused(workshop: Workshop):
     other = replace(workshop, terms=replace(workshop.terms, probe=probe))
     with pytest.raises(ResumeError, match=r"probe.epochs: 1 there, 2 now"):
         other.carry_out([Row("random", recipe, trained=False)])
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_figures_of_images_that_have_changed_are_not_put_beside_others(
+    elsewhere: Workshop, tmp_path: Path, part: str
+):
+    terms = elsewhere.terms
+    rows = [
+        Row("random", terms.recipe, trained=False),
+        Row("random-rgb", terms.with_front("rgb"), trained=False),
+    ]
+    before = elsewhere.carry_out(rows[:1])
+    aside = changed(tmp_path / "own" / part)
+    said = f"the images of .*own/{part} have changed since .*random-seed0-linear-own.json was made"
+    with pytest.raises(ResumeError, match=said):
+        again(elsewhere).carry_out(rows)
+    assert again(elsewhere).carry_out(rows, only=["random-rgb"]).names == ["random-rgb"]
+    with pytest.raises(ResumeError, match=said):  # now that there is a store of the new ones, too
+        again(elsewhere).carry_out(rows)
+    # What an older version has left says nothing of its images.
+    place = elsewhere.out / "parts/random-seed0-linear-own.json"
+    kept = place.read_text()
+    old = json.loads(kept)
+    del old["data"]
+    place.write_text(json.dumps(old))
+    assert again(elsewhere).carry_out(rows).names == ["random", "random-rgb"]
+    place.write_text(kept)
+    shutil.rmtree(tmp_path / "own" / part)
+    shutil.copytree(aside, tmp_path / "own" / part, copy_function=shutil.copyfile)  # other times
+    assert again(elsewhere).carry_out(rows[:1]) == before
+
+
+def test_networks_of_images_that_have_changed_are_neither_judged_nor_lent(
+    elsewhere: Workshop, tmp_path: Path
+):
+    rows = [Row("trained", replace(elsewhere.terms.recipe, epochs=1))]
+    elsewhere.carry_out(rows)
+    changed(tmp_path / "own/train")
+    (elsewhere.out / "parts/trained-seed0-linear-own.json").unlink()
+    with pytest.raises(ResumeError, match=r"have changed since .*trained-seed0-training.json"):
+        again(elsewhere).carry_out(rows)
+    second = replace(again(elsewhere), out=tmp_path / "second", networks_of=(elsewhere.out,))
+    (own,) = second.carry_out(rows).measured
+    assert own.training is not None
+    assert "from" not in own.training
+
+
+def test_the_same_images_may_be_named_from_the_root_or_from_here(
+    elsewhere: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (data,) = elsewhere.terms.data
+    here = Data("own", Path("own/train"), Path("own/val"))
+    rows = [Row("trained", replace(elsewhere.terms.recipe, epochs=1))]
+    first = replace(elsewhere, terms=replace(elsewhere.terms, data=(here,))).carry_out(rows)
+    assert elsewhere.carry_out(rows) == first
+    other = replace(elsewhere.terms, data=(replace(data, test=Path("own/train")),))
+    with pytest.raises(ResumeError, match="test: own/val there, own/train now"):
+        replace(elsewhere, terms=other).carry_out(rows)
+
+
+def test_test_images_that_are_training_images_are_said_once(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+):
+    workshop = replace(workshop, bench=Bench(workers=1, display=Display()))
+    workshop.carry_out(
+        [Row(f"random {number}", workshop.terms.recipe, trained=False) for number in range(2)]
+    )
+    said = "first: 16 of 16 test images are training images too (the same files), so that figures"
+    assert capsys.readouterr().out.count(said) == 1
 
 
 def test_images_that_can_judge_nothing_are_refused_before_training(
@@ -249,6 +374,31 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     ) + "\n"
 
 
+def test_a_trial_whose_part_is_deleted_is_made_again(workshop: Workshop):
+    terms = replace(workshop.terms, grid=Grid((0.02, 0.05), (1e-4,), (1,)))
+    tuning = Tuning(replace(workshop, terms=terms)._networks)
+    row = Row.tuned("supervised", terms.supervised())
+    listed = workshop.out / "trials/first-kept.csv"
+    listed.parent.mkdir(parents=True)
+    listed.write_text("path,label\n")  # of images that were there once
+    settled = tuning.settled(row, [])
+    assert len(listed.read_text().splitlines()) == 1 + 28
+    (workshop.out / "parts/supervised-trial-1-held-out.json").unlink()
+    assert tuning.settled(row, []) == settled
+    assert not list((workshop.out / "runs").iterdir())
+
+
+def test_a_trial_on_images_that_have_changed_chooses_nothing(elsewhere: Workshop, tmp_path: Path):
+    terms = replace(elsewhere.terms, grid=Grid((0.02, 0.05), (1e-4,), (1,)))
+    tuning = Tuning(replace(elsewhere, terms=terms)._networks)
+    row = Row.tuned("supervised", terms.supervised())
+    tuning.settled(row, [])
+    changed(tmp_path / "own/train")
+    tuning = Tuning(replace(again(elsewhere), terms=terms)._networks)
+    with pytest.raises(ResumeError, match=r"have changed since .*supervised-trial-1-held-out"):
+        tuning.settled(row, [])
+
+
 def test_a_store_cannot_be_tuned_on_and_is_refused_before_training(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -299,7 +449,8 @@ def test_what_is_chosen_by_images_it_knows_is_noted(workshop: Workshop):
     terms = replace(workshop.terms, grid=Grid((0.05,), (1e-4,), (1,)))
     workshop = replace(workshop, terms=terms)
     results = workshop.carry_out([Row.tuned("supervised", terms.supervised())])
-    assert "chosen by images whose classes it had learnt" in results.note("supervised")
+    said = "its probes on first were chosen by images whose classes it had learnt"
+    assert said in results.note("supervised")  # which stands in the tables of the others, too
 
 
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):

@@ -23,7 +23,7 @@ from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
 from deepcluster.evaluation.fast_rcnn import FastRCNN
 from deepcluster.evaluation.kept_views import Kept, View, room_on
 from deepcluster.evaluation.proposals import Regions
-from deepcluster.evaluation.region_samples import Candidates, Sampled
+from deepcluster.evaluation.region_samples import Sampled
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import NumericsError
@@ -150,11 +150,7 @@ class Lessons:
     ) -> None:
         self.images, self.scale, self.course = images, scale, course
         self._lap, self._places = -1, list[int]()
-        lowest = course.lowest_background
-        self.candidates = [
-            Candidates.of(image, boxes, lowest)
-            for image, boxes in zip(images, regions.boxes, strict=True)
-        ]
+        self.candidates = regions.candidates(images, course.lowest_background)
         self._factors = [np.array(scale.factors(image) * 2) for image in images]
 
     def at(self, iteration: int) -> list[Lesson]:

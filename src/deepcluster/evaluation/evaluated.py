@@ -96,8 +96,9 @@ def of_run(folder: RunFolder) -> Evaluated:
 
 
 def _tensors(folder: RunFolder, name: str) -> dict[str, Tensor]:
+    place = folder.verified(name)  # figures of other weights would be nobody's
     try:
-        return load_file(folder.path / name)
+        return load_file(place)
     except (OSError, SafetensorError) as error:
         raise ResumeError(
             f"{folder.path / name} cannot be read ({error}); the same deepcluster train writes it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from deepcluster.evaluation.accuracy import Counted
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import LabelledImages, refuse_different_classes
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.linear_probe import chosen_layers
 from deepcluster.evaluation.rows import read_layer, unit_rows, whitening_of
+from deepcluster.features import PCA
 from deepcluster.runtime.errors import UsageError
 
 _QUERIES = 1024  # votes counted at once
@@ -41,10 +44,21 @@ class KNearest:
     dimensions: int = 256
     """Dimensions of a whitening that is not the run's own."""
 
+    def validate(self) -> None:
+        """Refuse what cannot be carried out."""
+        voting = bool(self.neighbours) and min(self.neighbours) >= 1
+        warm = 0 < self.temperature < math.inf
+        refuse_beyond(
+            ("--neighbours", self.neighbours, voting, "numbers from 1 on"),
+            ("--temperature", f"{self.temperature:g}", warm, "a number above 0"),
+            ("--dimensions", self.dimensions, self.dimensions >= 1, "at least 1"),
+        )
+
     def __call__(
         self, subject: Evaluated, train: LabelledImages, test: LabelledImages, bench: Bench
     ) -> KNearestResult:
         """The accuracy for each number of neighbours that there are images for."""
+        self.validate()
         neighbours = self._possible(len(train), bench)
         refuse_different_classes(train, test)
         begun = time.monotonic()
@@ -57,7 +71,7 @@ class KNearest:
         whose = "none"
         if self.features == "whitened":
             pca, whose = subject.pca, "the run's"
-            if pca is None or self.layer is not None:
+            if pca is None or self.layer is not None or not _whitens(pca):
                 pca = whitening_of(network, read, train.images, self.dimensions, bench)
                 whose = "of the training images"
         rows = unit_rows(network, read, train.images, pca, bench, "looking at training images")
@@ -97,10 +111,6 @@ class KNearest:
         return votes.scatter_add_(1, classes, weights)
 
     def _possible(self, images: int, bench: Bench) -> list[int]:
-        if not self.neighbours or min(self.neighbours) < 1:
-            raise UsageError(f"--neighbours {self.neighbours}: use numbers from 1 on")
-        if not self.temperature > 0:
-            raise UsageError(f"--temperature {self.temperature:g}: use a number above 0")
         possible = [k for k in self.neighbours if k <= images]
         if not possible:
             raise UsageError(
@@ -109,6 +119,14 @@ class KNearest:
         for k in {*self.neighbours} - {*possible}:
             bench.display.say(f"not asked of {k} neighbours: there are {images:,} training images")
         return possible
+
+
+def _whitens(pca: PCA) -> bool:
+    """Whether the map changes rows; that of a run with --whitening.kind none does not."""
+    width, kept = pca.projection.shape
+    return width != kept or not torch.allclose(
+        pca.projection, torch.eye(width, device=pca.projection.device)
+    )
 
 
 @dataclass(frozen=True)

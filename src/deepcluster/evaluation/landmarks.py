@@ -39,7 +39,8 @@ class Query:
     """A part of a photograph that shows a landmark."""
 
     name: str
-    landmark: str
+    landmark: str | None
+    """None where the ground truth names none: the revisited one."""
     path: str
     box: Box
     relevance: dict[str, Relevance]
@@ -184,7 +185,8 @@ def _names(images: Path, follow_links: bool) -> dict[str, str]:
             )
         names[name] = found.path
     if not names:
-        links = f": {elsewhere:,} links lead out of it (--follow-links)" if elsewhere else ""
+        lead = "link leads" if elsewhere == 1 else "links lead"
+        links = f": {elsewhere:,} {lead} out of it (--follow-links)" if elsewhere else ""
         raise DataError(f"{encoded(str(images))} has no images{links}")
     return names
 
@@ -195,9 +197,9 @@ def _original(images: Path, folder: Path, names: dict[str, str]) -> Landmarks:
     left_out: list[str] = []
     queries: list[Query] = []
 
-    def numbers(file: Path) -> frozenset[int]:
+    def numbers(listed: list[str]) -> frozenset[int]:
         there = set()
-        for name in _lines(file):
+        for name in listed:
             if name in number:
                 there.add(number[name])
             else:
@@ -210,9 +212,15 @@ def _original(images: Path, folder: Path, names: dict[str, str]) -> Landmarks:
     for file in files:
         title = file.name.removesuffix("_query.txt")
         asked, box = _query(file)
-        good, ok, junk = (
-            numbers(folder / f"{title}_{kind}.txt") for kind in ("good", "ok", "junk")
-        )
+        sets = [_lines(folder / f"{title}_{kind}.txt") for kind in ("good", "ok", "junk")]
+        # One that is good and ok counts all the same; one that counts cannot be junk, too.
+        twice = {*sets[0], *sets[1]} & {*sets[2]}
+        if twice:
+            raise DataError(
+                f"{encoded(str(folder))}: an image of {encoded(title)} is in two of good, ok and "
+                f"junk: {encoded(min(twice))}; leave it in one"
+            )
+        good, ok, junk = map(numbers, sets)
         name = asked if asked in number else asked.removeprefix(_PREFIX)
         if name not in number:
             absent[name] = None
@@ -221,7 +229,7 @@ def _original(images: Path, folder: Path, names: dict[str, str]) -> Landmarks:
         if not good | ok:
             left_out.append(f"{title}: no image that shows it is there")
             continue
-        relevance = {"all": Relevance(good | ok, junk - good - ok)}
+        relevance = {"all": Relevance(good | ok, junk)}
         landmark = title.rstrip("0123456789").rstrip("_")
         queries.append(Query(title, landmark, names[name], box, relevance))
     return _whole(images, folder, list(names.values()), queries, list(absent), left_out)
@@ -293,13 +301,15 @@ def _revisited(images: Path, file: Path, names: dict[str, str]) -> Landmarks:
             frozenset(number[listed[i]] for i in entry[kind] if listed[i] in number)
             for kind in ("easy", "hard", "junk")
         )
+        if not easy | hard:
+            left_out.append(f"{encoded(name)}: no image that shows it is there")
+            continue
         relevance = {
             "easy": Relevance(easy, junk | hard),
             "medium": Relevance(easy | hard, junk),
             "hard": Relevance(hard, junk | easy),
         }
-        landmark = name.rstrip("0123456789").rstrip("_")
-        queries.append(Query(name, landmark, names[name], box, relevance))
+        queries.append(Query(name, None, names[name], box, relevance))
     return _whole(images, file, [names[name] for name in there], queries, absent, left_out)
 
 

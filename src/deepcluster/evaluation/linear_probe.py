@@ -16,6 +16,7 @@ from deepcluster.evaluation.pooling import pooled
 from deepcluster.evaluation.probe import Choices, Probe, probed
 from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.networks import Network
+from deepcluster.networks.plain import PlainConvnet
 from deepcluster.runtime.errors import UsageError
 
 
@@ -24,7 +25,7 @@ class LinearProbe(Probe):
     """Linear classifiers on frozen layers, all learnt together."""
 
     layers: tuple[str, ...] = ()
-    """Which layers; every convolution (AlexNet: conv1 to conv5) if not given."""
+    """Which layers; if not given every convolution of alexnet and vgg16, all layers of others."""
 
     def __call__(
         self,
@@ -37,7 +38,8 @@ class LinearProbe(Probe):
         """What a linear classifier on each layer reaches; the network stays as it is."""
         names = chosen_layers(network, self.layers)
         layers = "1 layer" if len(names) == 1 else f"{len(names)} layers"
-        bench.display.say(f"{layers}, {len(self.steps) * len(self.decays)} candidates")
+        count = len(self.steps) * len(self.decays)
+        bench.display.say(f"{layers}, {'1 candidate' if count == 1 else f'{count} candidates'}")
 
         def read(images: Tensor) -> dict[str, Tensor]:
             found = network.activations(images, names)
@@ -52,11 +54,13 @@ class LinearProbe(Probe):
 
 
 def chosen_layers(network: Network, asked: tuple[str, ...]) -> list[str]:
-    """The layers asked for, or else the convolutions, or else all; in the order of the network."""
+    """The layers asked for, or else all (of plain convnets all convolutions), in their order."""
     every = list(network.layers)
     unknown = [name for name in asked if name not in every]
     if unknown:
         raise UsageError(f"no layer is called {unknown[0]!r}; there are {', '.join(every)}")
     if asked:
         return [name for name in every if name in asked]
-    return [name for name in every if name.startswith("conv")] or every
+    if isinstance(network.trunk.convnet, PlainConvnet):
+        return [name for name in every if name.startswith("conv")]
+    return every  # torchvision calls some layers of a network conv and others not

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.frozen_features import FrozenFeatures
 from deepcluster.evaluation.labelled_images import LabelledImages
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.probe import Probe, probed
 from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.networks import Network
 from deepcluster.networks.plain import PlainConvnet
-from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.seeds import generator
 
 _HIDDEN = 4096  # of networks that have no fc6 and fc7 of their own
@@ -38,12 +38,18 @@ class MLPProbe(Probe):
     hidden: int | None = None
     """Width of fc6 and fc7; the network's own if not given, 4096 where it has none."""
 
+    def validate(self) -> None:
+        """Refuse what cannot be carried out."""
+        super().validate()
+        refuse_beyond(
+            ("--dropout", f"{self.dropout:g}", 0 <= self.dropout < 1, "0 to below 1"),
+            ("--hidden", self.hidden, self.hidden is None or self.hidden >= 1, "at least 1"),
+        )
+
     def __call__(
         self, network: Network, train: LabelledImages, test: LabelledImages, bench: Bench
     ) -> ProbeResult:
         """What the classifier reaches; the network stays as it is."""
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"--dropout {self.dropout:g}: use 0 to below 1")
         hidden = hidden_width(network, self.hidden)
 
         def new_readout(candidates: int, given: Sequence[int]) -> MLPReadout:

@@ -19,6 +19,7 @@ from deepcluster.evaluation.kept_views import View
 from deepcluster.evaluation.proposals import Regions
 from deepcluster.evaluation.voc import VocImage
 from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import NumericsError
 from deepcluster.runtime.interruption import Interrupted
 
 _MOST_JUDGED = 4_000  # boxes of an image that suppression looks at, over all classes
@@ -49,11 +50,19 @@ class ObjectSearch:
         share = world.share(len(images))
         pictures = pictures or Pictures(device, bench.workers)
         rows = [torch.zeros(0, 7, dtype=torch.float64, device=device)]
+        finite = torch.ones((), dtype=torch.bool, device=device)
         with bench.display.phase("finding objects", len(share), {}, "detect") as phase:
             for batch in _alike(images, share, regions, scale):
                 pixels = dict(zip(batch, pictures([images[i] for i in batch]), strict=True))
                 seen = Seen(model, images, scale, pixels.__getitem__, bench.autocast)
-                for place, found in zip(batch, self._found(seen, batch, regions), strict=True):
+                shares, boxes = _scored(seen, batch, regions)
+                finite &= shares.isfinite().all()
+                counts = [len(regions.boxes[place]) for place in batch]
+                for place, own, moved_to in zip(
+                    batch, shares.split(counts), boxes.split(counts), strict=True
+                ):
+                    image = images[place]
+                    found = self._kept(own, within(moved_to, image.width, image.height))
                     number = torch.full((len(found), 1), place, dtype=torch.float64, device=device)
                     rows.append(torch.cat([number, found], dim=1))
                 phase.advance(len(batch))
@@ -61,30 +70,15 @@ class ObjectSearch:
                     interruption.raise_if_asked()
         if world.any(interruption.asked() is not None):
             raise Interrupted(interruption.asked() or interruption.TERMINATED)
+        if world.any(not bool(finite)):  # else it would have found nothing, and no more be said
+            raise NumericsError(
+                "the detector's scores are not finite: learning has diverged; use a smaller --steps"
+            )
         every = world.gather(torch.cat(rows)).cpu().numpy()
         every = every[every[:, 0].argsort(kind="stable")]  # image by image, as they are listed
         return Detections(
             every[:, 0].astype(np.int64), every[:, 1].astype(np.int64), every[:, 2], every[:, 3:]
         )
-
-    def _found(self, seen: Seen, places: Sequence[int], regions: Regions) -> Iterator[Tensor]:
-        """Of each of some images: label, score and box of each detection, the surest first."""
-        model, device = seen.model, seen.model.scores.weight.device
-        images = [seen.images[place] for place in places]
-        counts = [len(regions.boxes[place]) for place in places]
-        of = torch.from_numpy(np.repeat(np.arange(len(places)), counts)).to(device)
-        boxes = torch.from_numpy(np.concatenate([regions.boxes[place] for place in places]))
-        factors = np.array([seen.scale.factors(image) * 2 for image in images])
-        scaled = (boxes * torch.from_numpy(np.repeat(factors, counts, axis=0))).float().to(device)
-        ((_, maps),) = seen.together([View(place) for place in places])
-        with torch.autocast(device.type, seen.autocast, enabled=seen.autocast is not None):
-            scores, offsets = model(model.pooled(maps, scaled, of))
-        shares = scores.softmax(dim=1)[:, :-1]
-        every = moved(boxes.float().to(device), offsets)
-        for image, own, moved_to in zip(
-            images, shares.split(counts), every.split(counts), strict=True
-        ):
-            yield self._kept(own, within(moved_to, image.width, image.height))
 
     def _kept(self, shares: Tensor, boxes: Tensor) -> Tensor:
         """What is left of the boxes of one image."""
@@ -96,6 +90,21 @@ class ObjectSearch:
         kept = batched_nms(chosen, sure, labels, self.suppression)[: self.detections]
         columns = [labels[kept, None], sure[kept, None], chosen[kept]]
         return torch.cat([column.double() for column in columns], dim=1)
+
+
+def _scored(seen: Seen, places: Sequence[int], regions: Regions) -> tuple[Tensor, Tensor]:
+    """R x classes and R x classes x 4: of all regions of some images the shares and boxes."""
+    model, device = seen.model, seen.model.scores.weight.device
+    images = [seen.images[place] for place in places]
+    counts = [len(regions.boxes[place]) for place in places]
+    of = torch.from_numpy(np.repeat(np.arange(len(places)), counts)).to(device)
+    boxes = torch.from_numpy(np.concatenate([regions.boxes[place] for place in places]))
+    factors = np.array([seen.scale.factors(image) * 2 for image in images])
+    scaled = (boxes * torch.from_numpy(np.repeat(factors, counts, axis=0))).float().to(device)
+    ((_, maps),) = seen.together([View(place) for place in places])
+    with torch.autocast(device.type, seen.autocast, enabled=seen.autocast is not None):
+        scores, offsets = model(model.pooled(maps, scaled, of))
+    return scores.softmax(dim=1)[:, :-1], moved(boxes.float().to(device), offsets)
 
 
 def _alike(

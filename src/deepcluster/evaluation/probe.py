@@ -7,6 +7,7 @@ only looked at.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,11 @@ from deepcluster.evaluation.labelled_images import (
     refuse_different_classes,
     split,
 )
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.probe_result import ProbeResult, layer_result
 from deepcluster.images.crops import CENTRE, SHIFTED, TEN, Place
 from deepcluster.pseudolabels import Draws, training_batches
 from deepcluster.runtime import interruption
-from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import generator, stream
 
@@ -92,17 +93,18 @@ class Probe:
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
-        for flag, value, good, bounds in (
+        steps, decays = self.steps, self.decays
+        good_steps = bool(steps) and all(0 < step < math.inf for step in steps)
+        good_decays = bool(decays) and all(0 <= decay < math.inf for decay in decays)
+        refuse_beyond(
             ("--epochs", self.epochs, self.epochs >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
-            ("--steps", self.steps, self.steps and min(self.steps) > 0, "numbers above 0"),
-            ("--decays", self.decays, self.decays and min(self.decays) >= 0, "0 or above"),
+            ("--steps", steps, good_steps, "numbers above 0"),
+            ("--decays", decays, good_decays, "numbers from 0 on"),
             ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
             ("--held-out", self.held_out, 0 < self.held_out < 1, "a share between 0 and 1"),
             ("--watch", self.watch, self.watch >= 1, "at least 1"),
-        ):
-            if not good:
-                raise UsageError(f"{flag} {value}: use {bounds}")
+        )
 
 
 @dataclass(frozen=True)

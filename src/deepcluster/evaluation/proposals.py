@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,6 +36,7 @@ from deepcluster.evaluation.region_makers import (
     made_regions,
     opencv_is_there,
 )
+from deepcluster.evaluation.region_samples import Candidates
 from deepcluster.evaluation.voc import VocImage, VocSet
 from deepcluster.images.folder import encoded
 from deepcluster.runtime import interruption
@@ -56,6 +57,23 @@ class Regions:
     boxes: list[NDArray[np.float64]]
     source: str
     """Who made them."""
+    _candidates: dict[float, list[Candidates]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def candidates(self, images: Sequence[VocImage], lowest: float) -> list[Candidates]:
+        """What can be learnt from of each image, sorted once for all detectors that learn from it.
+
+        Args:
+            images: Those that these regions are of.
+            lowest: The overlap with an object that background has at least.
+        """
+        if lowest not in self._candidates:
+            self._candidates[lowest] = [
+                Candidates.of(image, boxes, lowest)
+                for image, boxes in zip(images, self.boxes, strict=True)
+            ]
+        return self._candidates[lowest]
 
     @property
     def fingerprint(self) -> str:

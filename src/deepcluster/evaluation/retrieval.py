@@ -19,8 +19,15 @@ from deepcluster.evaluation.landmarks import (
     images_of,
     read_landmarks,
 )
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.map_layers import channels_of, map_layer, maps_of
-from deepcluster.evaluation.retrieval_result import RetrievalResult, found_by, outcome_of, summary
+from deepcluster.evaluation.retrieval_result import (
+    RetrievalResult,
+    counted,
+    found_by,
+    outcome_of,
+    summary,
+)
 from deepcluster.evaluation.rmac import region_vectors, rmac
 from deepcluster.evaluation.transfer import (
     Contender,
@@ -77,7 +84,7 @@ class Retrieval:
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
-        for flag, value, good, bounds in (
+        refuse_beyond(
             ("--size", self.size, self.size >= LEAST, f"at least {LEAST}"),
             ("--levels", self.levels, self.levels >= 1, "at least 1"),
             ("--batch", self.batch, self.batch >= 1, "at least 1"),
@@ -87,9 +94,7 @@ class Retrieval:
                 self.dimensions is None or self.dimensions >= 1,
                 "at least 1",
             ),
-        ):
-            if not good:
-                raise UsageError(f"{flag} {value}: use {bounds}")
+        )
         if not self.seeds:
             raise UsageError("--seeds: name at least one")
 
@@ -104,7 +109,8 @@ class Retrieval:
         )
         other = whitening_source(self.whiten_on, follow_links=bench.follow_links)
         bench.display.say(
-            f"{len(landmarks.paths):,} images and {len(landmarks.queries):,} queries"
+            f"{counted(len(landmarks.paths), 'image')} and "
+            f"{counted(len(landmarks.queries), 'query', 'queries')}"
             + ("" if other is None else f"; the whitening is learnt on {encoded(str(other.place))}")
         )
         learnt_on = None if other is None else _fingerprint(other)
@@ -173,9 +179,16 @@ class Retrieval:
                 why = unusable.get(query.path, "cannot be used")
                 left_out.append(f"{query.name}: {encoded(query.path)}: {why}")
                 continue
-            results.append(found_by(query, rows @ row, known))
+            found = found_by(query, rows @ row, known)
+            if not found.levels:
+                path = landmarks.paths[min(i for r in query.relevance.values() for i in r.positive)]
+                why = f"{encoded(path)}: {unusable.get(path, 'unusable')}"
+                left_out.append(f"{query.name}: no image that shows it can be used: {why}")
+                continue
+            results.append(found)
         if not results:
-            raise DataError(f"no query can be asked: {left_out[0]}")
+            place = encoded(str(landmarks.images))
+            raise DataError(f"no query can be asked of {place}: {left_out[-1]}")
         levels = {
             level: summary([r.levels[level] for r in results if level in r.levels])
             for level in landmarks.levels
@@ -220,8 +233,8 @@ class Retrieval:
         if not images:
             why = next((f": {encoded(path)}: {reason}" for path, reason in unusable.items()), "")
             raise DataError(
-                f"--whiten-on {encoded(str(source.place))}: none of {len(found):,} images can be "
-                f"used{why}"
+                f"--whiten-on {encoded(str(source.place))}: none of "
+                f"{counted(len(found), 'image')} can be used{why}"
             )
         dimensions = self.dimensions or width
         return fitted(moments.over(bench.world), dimensions, bench.world, of="regions"), images

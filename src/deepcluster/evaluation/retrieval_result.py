@@ -25,7 +25,7 @@ class QueryResult:
     """What one query finds, for each level of difficulty at which something can be found."""
 
     name: str
-    landmark: str
+    landmark: str | None
     levels: dict[str, Found]
 
 
@@ -118,11 +118,15 @@ def outcome_of(
     columns = ["level", "mAP"]
     columns += ["spread"] if spread else []
     columns += [f"P@{count}" for count in PRECISIONS] + ["asked"]
-    title = f"{name}: R-MAC of {first['layer']} at {size} px, {first['images']:,} images"
+    images = counted(first["images"], "image")
+    title = f"{name}: R-MAC of {first['layer']} at {size} px, {images}"
+    tables = [Shown(title, columns, rows)]
+    if not landmarks.is_revisited:  # which does not say what landmark a query shows
+        tables.append(_landmark_table(results, list(levels)))
     return Outcome(
         data={**landmarks.described(), "whitening": other and encoded(str(other.place))},
         result={"levels": levels, "seeds": list(results)},
-        tables=[Shown(title, columns, rows), _landmark_table(results, list(levels))],
+        tables=tables,
         remarks=_remarks(first, landmarks, other),
     )
 
@@ -146,23 +150,23 @@ def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None)
     if landmarks.absent:
         names = _some([encoded(name) for name in landmarks.absent])
         said.append(
-            f"{_counted(landmarks.absent, 'image')} that the ground truth names "
+            f"{counted(len(landmarks.absent), 'image')} that the ground truth names "
             f"{'are' if len(landmarks.absent) > 1 else 'is'} not there: {names}; figures are of "
             "those that are"
         )
     if result["unusable"]:
         left = result["unusable"]
-        said.append(f"{_counted(left, 'image')} cannot be used and left out: {_some(left)}")
+        said.append(f"{counted(len(left), 'image')} cannot be used and left out: {_some(left)}")
     if result["not_whitened_on"]:
         left = result["not_whitened_on"]
         said.append(
-            f"{_counted(left, 'image')} to learn the whitening on cannot be used: {_some(left)}"
+            f"{counted(len(left), 'image')} to learn the whitening on cannot be used: {_some(left)}"
         )
     if result["left_out"]:
         left = result["left_out"]
         verb = "are" if len(left) > 1 else "is"
-        noun = "queries" if len(left) > 1 else "query"
-        said.append(f"{len(left)} {noun} {verb} not asked: {_some(left)}")
+        asked = counted(len(left), "query", "queries")
+        said.append(f"{asked} {verb} not asked: {_some(left)}")
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")
     elif other.place.resolve() == landmarks.images.resolve():
@@ -173,8 +177,9 @@ def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None)
     return said
 
 
-def _counted(things: Sequence[str], noun: str) -> str:
-    return f"{len(things):,} {noun}{'s' if len(things) > 1 else ''}"
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """How many, and of what; more than one is called `many`, the noun with an s if not given."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _some(things: Sequence[str]) -> str:

@@ -12,8 +12,10 @@ from torch import Tensor
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.kept_views import Kept, View, room_on
 from deepcluster.evaluation.voc import BORDER, VocImage, VocSet
+from deepcluster.images.folder import encoded
 from deepcluster.images.threads import in_order
 from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import DataError
 
 
 class SegmentedImages:
@@ -47,6 +49,16 @@ class SegmentedImages:
                 phase.advance()
                 interruption.raise_if_asked()
         self._read = read
+
+    def refuse_unjudged(self, ids: NDArray[np.int64], advice: str = "") -> None:
+        """Raise where no pixel of these images is judged: nothing can be learnt or counted."""
+        self.read()
+        if not any(bool((self[int(number)][1] != BORDER).any()) for number in ids):
+            one = self._images
+            raise DataError(
+                f"{encoded(str(one.folder))}: {len(ids):,} of the {len(one):,} masks of "
+                f"{one.split} are all border (255), so that no pixel is judged{advice}"
+            )
 
     def masks(self, ids: NDArray[np.int64], flips: NDArray[np.bool_]) -> Tensor:
         """Their masks, filled up to one size by what is not judged."""

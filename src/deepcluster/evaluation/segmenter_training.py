@@ -22,6 +22,7 @@ from deepcluster.evaluation.mean_iou import Confusion
 from deepcluster.evaluation.segmented_images import Fronted, SegmentedImages
 from deepcluster.evaluation.voc import BORDER
 from deepcluster.runtime import interruption
+from deepcluster.runtime.errors import NumericsError
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import generator, stream, uniforms
 
@@ -100,7 +101,10 @@ def taught(
                     )
                 # Rows of pixels: the loss over maps has no gradient that is the same each time.
                 rows = scores.movedim(1, 3).flatten(0, 2)
-                one = F.cross_entropy(rows, truth.flatten().long(), ignore_index=BORDER)
+                lost = F.cross_entropy(
+                    rows, truth.flatten().long(), ignore_index=BORDER, reduction="sum"
+                )
+                one = lost / (truth != BORDER).sum().clamp_min(1)  # a batch may be all border
                 optimizer.zero_grad(set_to_none=True)
                 one.backward()
                 optimizer.step()
@@ -149,9 +153,13 @@ def confusion_of(
     seconds: dict[str, float],
     batch: int = 8,
 ) -> NDArray[np.int64]:
-    """True classes beside those that the network gives, over the pixels of these images."""
+    """True classes beside those that the network gives, over the pixels of these images.
+
+    Scores that are no numbers give no classes: the network's last step was one too far.
+    """
     device, autocast, world = bench.world.device, bench.autocast, bench.world
     counted = Confusion(classes, BORDER, device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
     share = world.share(len(ids))
     mine = ids[share.start : share.stop].tolist()
     with bench.display.phase("judging", len(mine), seconds, "test") as phase:
@@ -161,10 +169,16 @@ def confusion_of(
             canvas = network.canvas([network.fronted(segmented[one][0]) for one in alike])
             with torch.autocast(device.type, autocast, enabled=autocast is not None):
                 scores = network(canvas, (truth.shape[1], truth.shape[2]))
+            finite &= scores.isfinite().all()
             counted.add(truth, scores.argmax(dim=1))
             phase.advance(len(alike))
             if world.size == 1:
                 interruption.raise_if_asked()
+    if world.any(not bool(finite)):
+        raise NumericsError(
+            "what the network says of some pixels is not finite: learning has diverged; try "
+            "smaller numbers for --steps"
+        )
     return counted.over(world)
 
 

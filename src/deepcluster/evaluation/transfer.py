@@ -31,6 +31,13 @@ class Contender:
     """A run, or random."""
     network: Callable[[int], Evaluated]
     """A fresh copy of it, on the device, for a seed: an untrained one has the seed's weights."""
+    _fingerprints: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def fingerprint(self, seed: int) -> str:
+        """What names the copy for a seed; it is made once for that."""
+        if seed not in self._fingerprints:
+            self._fingerprints[seed] = self.network(seed).fingerprint
+        return self._fingerprints[seed]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from deepcluster.evaluation.candidates import Candidate, Schedule, grid
 from deepcluster.evaluation.classification_figures import judged_classes, mean_of, outcome_of
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.labelled_images import cropped_from, packed
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.mlp import hidden_width
 from deepcluster.evaluation.multi_label import (
     Classifiers,
@@ -41,7 +42,7 @@ from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
 from deepcluster.images.kept import Colour
 from deepcluster.images.loader import Images
-from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.errors import DataError, NumericsError
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class VOCClassification:
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
-        for flag, value, good, bounds in (
+        refuse_beyond(
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
             ("--epochs", self.epochs, self.length >= 1, "at least 1"),
@@ -113,15 +114,21 @@ class VOCClassification:
             ("--hidden", self.hidden, self.hidden is None or self.hidden >= 1, "at least 1"),
             ("--least", self.least, 0 < self.least < 1, "a share between 0 and 1"),
             ("--most", self.most, self.least < self.most <= 1, "a share above --least, up to 1"),
-        ):
-            if not good:
-                raise UsageError(f"{flag} {value}: use {bounds}")
+        )
 
     @property
     def candidates(self) -> list[Candidate]:
         """What is chosen from; where all layers learn, each of them is a course of its own."""
         own = (1e-6, 1e-3) if self.train == "fc6-8" else (1e-4,)
         return grid(self.steps, own if self.decays is None else self.decays)
+
+    @property
+    def sets(self) -> list[tuple[Split, Split]]:
+        """Which set is learnt from and which one judged on, first to choose, then to report."""
+        pairs: list[tuple[Split, Split]] = []
+        if self.on == "val" or len(self.candidates) > 1:
+            pairs.append(("train", "val"))
+        return pairs if self.on == "val" else [*pairs, ("trainval", "test")]
 
     @property
     def length(self) -> int:
@@ -138,12 +145,14 @@ class VOCClassification:
         """
         devkit = find_devkit(material.data, 2007)
         candidates = self.candidates
-        names: tuple[Split, ...] = ("trainval", "test") if self.on == "test" else ()
-        if self.on == "val" or len(candidates) > 1:
-            names = ("train", "val", *names)
+        names = [name for pair in self.sets for name in pair]
         subject = contender.network(self.seeds[0])
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
         shelf, shape = material.shelf, subject.shape
+        # First: what is missing there is said by name, and needs no image decoded.
+        annotated = [
+            shelf((devkit, "annotated", name), partial(devkit.annotated, name)) for name in names
+        ]
         size = self._store_size(shape.input_size)
         images = shelf(
             (devkit, "crops", size, shape.input_size, subject.colour),
@@ -152,10 +161,7 @@ class VOCClassification:
             ),
         )
         there = {*images.names}
-        sets = [
-            _decoded(shelf((devkit, "annotated", name), partial(devkit.annotated, name)), there)
-            for name in names
-        ]
+        sets = [_decoded(one, there) for one in annotated]
         warn_of_left_out(sets)
         for learn, judge in zip(sets[::2], sets[1::2], strict=True):
             refuse_common(learn, judge)
@@ -175,7 +181,7 @@ class VOCClassification:
 
         def choice_of(seed: int) -> dict[str, Any]:
             key = {
-                "network": contender.network(seed).fingerprint,
+                "network": contender.fingerprint(seed),
                 "images": [data["train"]["fingerprint"], data["val"]["fingerprint"]],
                 "settings": settings,
                 "seed": seed,
@@ -195,9 +201,8 @@ class VOCClassification:
             chosen = Candidate(choice["step"], choice["decay"])
         results = {}
         for seed in self.seeds:
-            subject = contender.network(seed)
             key = {
-                "network": subject.fingerprint,
+                "network": contender.fingerprint(seed),
                 "images": [data["trainval"]["fingerprint"], data["test"]["fingerprint"]],
                 "settings": {
                     **{key: value for key, value in settings.items() if key != "farther"},
@@ -209,8 +214,8 @@ class VOCClassification:
             results[seed] = stages(
                 f"voc-classification-seed-{seed}",
                 key,
-                lambda subject=subject, seed=seed: self._result(  # type: ignore[misc]
-                    subject, chosen, parts, seed, bench
+                lambda seed=seed: self._result(  # type: ignore[misc]
+                    contender.network(seed), chosen, parts, seed, bench
                 ),
             )
         outcome = outcome_of(contender.name, self.train, data, chosen, choice, results)

@@ -17,6 +17,7 @@ from deepcluster.evaluation.detection_map import detection_precisions
 from deepcluster.evaluation.detector_images import Pictures, Scale
 from deepcluster.evaluation.detector_training import Course, Halfway, taught
 from deepcluster.evaluation.fast_rcnn import FastRCNN
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.object_search import ObjectSearch
 from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_of, read_regions
 from deepcluster.evaluation.region_samples import FOREGROUND
@@ -99,7 +100,7 @@ class VOCDetection:
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
         share = "0 to below 1"
-        for flag, value, good, bounds in (
+        refuse_beyond(
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
             ("--regions", self.regions, self.regions >= 1, "at least 1"),
@@ -138,9 +139,7 @@ class VOCDetection:
             ("--suppression", self.suppression, 0 <= self.suppression < 1, share),
             ("--threshold", self.threshold, 0 <= self.threshold < 1, share),
             ("--detections", self.detections, self.detections >= 1, "at least 1"),
-        ):
-            if not good:
-                raise UsageError(f"{flag} {value}: use {bounds}")
+        )
         if self.boxes is None:
             maker_of(self.proposals)
         elif not Path(self.boxes).is_dir():
@@ -151,10 +150,7 @@ class VOCDetection:
     ) -> Outcome:
         """Read, find regions, learn, detect, judge."""
         devkit = find_devkit(material.data)
-        chooses = len(self.steps) > 1
-        splits: tuple[Split, ...] = ("trainval", "test")
-        if chooses:
-            splits += ("train", "val")
+        splits = [name for pair in self.sets for name in pair]
         subject = contender.network(self.seeds[0])
         FastRCNN(subject, len(CLASSES), 0)  # refuses other networks before images are read
         scale = self.scale(subject.shape.input_size)
@@ -164,9 +160,8 @@ class VOCDetection:
             for split in splits
         }
         warn_of_left_out([sets["trainval"], sets["test"]])
-        refuse_common(sets["trainval"], sets["test"])
-        if chooses:
-            refuse_common(sets["train"], sets["val"])
+        for learn, judge in self.sets:
+            refuse_common(sets[learn], sets[judge])
         for split, one in sets.items():
             if all(thing.difficult for image in one.images for thing in image.objects):
                 where = encoded(str(one.folder))
@@ -193,10 +188,15 @@ class VOCDetection:
         def judged(seed: int, step: float, learn: Split, judge: Split) -> dict[str, Any]:
             name = f"detection-{self.train}-seed-{seed}-{judge}-step-{step:g}"
             key = {
-                "network": contender.network(seed).fingerprint,
+                "network": contender.fingerprint(seed),
                 "learn": [sets[learn].fingerprint, described[learn]["fingerprint"]],
                 "judge": [sets[judge].fingerprint, described[judge]["fingerprint"]],
-                "settings": {**self._of_one_course(), **asdict(scale), "passes": self.length},
+                "settings": {
+                    **self._of_one_course(),
+                    **asdict(scale),
+                    "passes": self.length,
+                    "step": step,  # the name has six digits of it
+                },
             }
             text = json.dumps([stages.common, name, key], sort_keys=True).encode()
             digest = hashlib.blake2b(text, digest_size=8).hexdigest()
@@ -220,14 +220,19 @@ class VOCDetection:
             return result
 
         step, on_val = self.steps[0], {}
-        if chooses:
+        if len(self.steps) > 1:
 
             def reached(step: float) -> float | None:
                 mean = judged(self.seeds[0], step, "train", "val")["mean"]
                 return None if mean is None else float(mean["eleven_point"])
 
             on_val = searched(self.steps, reached, self.farther)
-            step = best_step(on_val) or step
+            best = best_step(on_val)
+            if best is None:
+                raise NumericsError(
+                    "learning diverges with every step; try smaller numbers for --steps"
+                )
+            step = best
         results = {seed: judged(seed, step, "trainval", "test") for seed in self.seeds}
         choice = {"step": step, "on_val": {f"{one:g}": value for one, value in on_val.items()}}
         outcome = self._outcome(contender.name, sets, described, choice, results)
@@ -236,6 +241,12 @@ class VOCDetection:
     def _of_one_course(self) -> dict[str, Any]:
         apart = ("steps", "farther", "seeds", "boxes", "proposals", "short_side", "long_side")
         return {key: value for key, value in asdict(self).items() if key not in apart}
+
+    @property
+    def sets(self) -> list[tuple[Split, Split]]:
+        """Which set is learnt from and which one judged on: to report, and to choose the step."""
+        choosing: list[tuple[Split, Split]] = [("train", "val")] if len(self.steps) > 1 else []
+        return [("trainval", "test"), *choosing]
 
     @property
     def length(self) -> float:

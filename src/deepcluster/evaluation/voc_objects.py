@@ -137,7 +137,7 @@ def _parsed(place: Path) -> ElementTree.Element:
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse_declarations
     try:
         parser.Parse(data, True)
-    except (expat.ExpatError, ValueError) as error:
+    except (expat.ExpatError, LookupError, ValueError) as error:  # LookupError: of encodings
         raise NotUsable("broken annotation", str(error)) from error
     return builder.close()
 

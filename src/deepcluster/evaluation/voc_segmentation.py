@@ -17,6 +17,7 @@ import torch
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.candidates import Schedule
 from deepcluster.evaluation.evaluated import Evaluated
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.mean_iou import Overlap
 from deepcluster.evaluation.segmented_images import SegmentedImages
 from deepcluster.evaluation.segmenter_training import Course, confusion_of, taught
@@ -90,7 +91,7 @@ class VOCSegmentation:
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
-        for flag, value, good, bounds in (
+        refuse_beyond(
             ("--seeds", self.seeds, len(self.seeds) > 0, "at least one number"),
             ("--seeds", self.seeds, len({*self.seeds}) == len(self.seeds), "each number once"),
             ("--epochs", self.epochs, self.length >= 1, "at least 1"),
@@ -101,18 +102,13 @@ class VOCSegmentation:
             ("--momentum", self.momentum, 0 <= self.momentum < 1, "0 to below 1"),
             ("--dropout", self.dropout, 0 <= self.dropout < 1, "0 to below 1"),
             ("--held-out", self.held_out, 0 < self.held_out < 1, "a share between 0 and 1"),
-        ):
-            if not good:
-                raise UsageError(f"{flag} {value}: use {bounds}")
+        )
 
     def __call__(
         self, contender: Contender, material: Material, bench: Bench, stages: Stages
     ) -> Outcome:
         """Choose the step on held-out images, learn with each seed, judge."""
-        devkit = _devkit(material.data, self.year)
-        is_2007 = self.year == 2007 or devkit.folder.resolve().name == "VOC2007"
-        learn_on = self.learn_on or ("trainval" if is_2007 else "train")
-        judge_on = self.judge_on or ("test" if is_2007 else "val")
+        devkit, learn_on, judge_on = self.sets(material.data)
         bench.display.say(f"reading {encoded(str(devkit.folder))}")
         shelf, device = material.shelf, bench.world.device
         train, test = (
@@ -144,9 +140,8 @@ class VOCSegmentation:
             step = choice["step"]
         results = {}
         for seed in self.seeds:
-            subject = contender.network(seed)
             key = {
-                "network": subject.fingerprint,
+                "network": contender.fingerprint(seed),
                 "images": [train.fingerprint, test.fingerprint],
                 "settings": {**settings, "held_out": None},
                 "seed": seed,
@@ -155,13 +150,24 @@ class VOCSegmentation:
             results[seed] = stages(
                 f"voc-segmentation-seed-{seed}",
                 key,
-                lambda subject=subject, seed=seed: self._result(  # type: ignore[misc]
-                    subject, step, pixels[learn_on], pixels[judge_on], seed, bench
+                lambda seed=seed: self._result(  # type: ignore[misc]
+                    contender.network(seed), step, pixels[learn_on], pixels[judge_on], seed, bench
                 ),
             )
         outcome = self._outcome(contender.name, devkit.folder.name, data, step, choice, results)
         settled = {"learn_on": learn_on, "judge_on": judge_on, "epochs": self.length}
         return replace(outcome, settled=settled)
+
+    def sets(self, data: Path | None, flag: str = "--data") -> tuple[Devkit, Split, Split]:
+        """Which devkit it is, and its sets to learn from and to judge on."""
+        devkit = None
+        if self.year is None and data is not None and data.is_dir():
+            with suppress(UsageError):
+                devkit = find_devkit(data, 2012, flag)
+        devkit = devkit or find_devkit(data, self.year or 2007, flag)
+        is_2007 = self.year == 2007 or devkit.folder.resolve().name == "VOC2007"
+        learn_on: Split = self.learn_on or ("trainval" if is_2007 else "train")
+        return devkit, learn_on, self.judge_on or ("test" if is_2007 else "val")
 
     def _choice(
         self,
@@ -177,9 +183,8 @@ class VOCSegmentation:
         held: dict[float, dict[str, Any]] = {}
 
         def reached(step: float) -> float | None:
-            subject = contender.network(seed)
             key = {
-                "network": subject.fingerprint,
+                "network": contender.fingerprint(seed),
                 "images": train.fingerprint,
                 "settings": settings,
                 "seed": seed,
@@ -188,7 +193,7 @@ class VOCSegmentation:
             held[step] = stages(
                 f"voc-segmentation-choice-{step:g}",
                 key,
-                lambda: self._on_held_out(subject, step, pixels, seed, bench),
+                lambda: self._on_held_out(contender.network(seed), step, pixels, seed, bench),
             )
             figure: float | None = held[step]["mean_iou"]
             return figure
@@ -213,6 +218,8 @@ class VOCSegmentation:
         order = torch.randperm(len(train), generator=generator(seed, "segmentation-held-out"))
         count = min(len(train) - 1, max(1, round(self.held_out * len(train))))
         held, kept = (np.sort(part.numpy()) for part in (order[:count], order[count:]))
+        for part in (held, kept):
+            train.refuse_unjudged(part, "; try another --held-out or --seeds")
         seconds: dict[str, float] = {}
         title = f"choosing, step {step:g}"
         network = taught(
@@ -220,7 +227,10 @@ class VOCSegmentation:
         )
         if network is None:
             return {"mean_iou": None, "seconds": seconds}
-        counts = confusion_of(network, train, held, len(NAMES), bench, seconds)
+        try:
+            counts = confusion_of(network, train, held, len(NAMES), bench, seconds)
+        except NumericsError:
+            return {"mean_iou": None, "seconds": seconds}
         return {"mean_iou": Overlap.of(counts).mean, "held_out": count, "seconds": seconds}
 
     def _result(
@@ -235,8 +245,10 @@ class VOCSegmentation:
         """What is reached on the test images after learning from all training images."""
         begun = time.monotonic()
         seconds: dict[str, float] = {}
-        test.read()  # a damaged image is found now and not when all is learnt
         everything = np.arange(len(train))
+        train.refuse_unjudged(everything)
+        # A damaged image too is found now and not when all is learnt.
+        test.refuse_unjudged(np.arange(len(test)))
         title = f"learning, seed {seed}"
         network = taught(
             subject, train, everything, self._course(step, seed), bench, len(NAMES), title, seconds
@@ -332,13 +344,6 @@ class VOCSegmentation:
         spent = sum(one["seconds"]["all"] for one in results.values())
         said.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
         return said
-
-
-def _devkit(data: Path | None, year: Year | None) -> Devkit:
-    if year is None and data is not None and data.is_dir():
-        with suppress(UsageError):
-            return find_devkit(data, 2012)
-    return find_devkit(data, year or 2007)
 
 
 def _row(title: str, values: Sequence[float | None], several: bool) -> list[str]:

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from deepcluster.images.index import Index
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.studies.parts import Parts, as_json
+from deepcluster.studies.parts import Parts, as_json, is_of
 
 _NOT_LENT = shutil.ignore_patterns("checkpoints", "lock")  # of a run that another study copies
 
@@ -21,12 +22,28 @@ def borrow_network(parts: Parts, name: str, wanted: dict[str, Any], folder: RunF
         alike = _resolved(done.get("settings", {})) == _resolved(wanted)
         if not alike or not (source / "model.safetensors").is_file():
             continue
+        if not is_of(Index.load(RunFolder(source).index), Path(wanted["images"]), parts.bench):
+            parts.bench.display.say(f"  not taken from {source}: the images have changed since")
+            continue
         # The part is written last: where this is cut short, it is done anew.
         shutil.rmtree(folder.path, ignore_errors=True)
         shutil.copytree(source, folder.path, ignore=_NOT_LENT)
         parts.write(name, {**done, "settings": wanted, "from": str(source)})
         parts.bench.display.say(f"  trained before: {source}")
         return
+
+
+def borrow_regions(parts: Parts) -> None:
+    """Copy the regions that other studies have found, which takes minutes.
+
+    Their folders are named by the images and by who found them, and who reads a block sees whether
+    it is whole.
+    """
+    for study in parts.others:
+        for found in sorted((study / "stores").glob("regions-*")):
+            own = parts.study / "stores" / found.name
+            if not own.exists():
+                shutil.copytree(found, own, ignore=_NOT_LENT)
 
 
 def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -> None:

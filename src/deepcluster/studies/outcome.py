@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, 
 from deepcluster.studies.terms import Terms
 
 _UNKNOWN = "-"
+_TIME_ALONE = re.compile(r"(\d[\d.,]* (s|min|h) )+[\w ]+")  # 0.6 s to learn and test
 
 
 def show(sections: Sequence[Section], display: Display) -> None:
@@ -129,6 +131,8 @@ def _remarks(results: Results) -> list[str]:
     for one in results.measured:
         for task, part in one.judged.items():
             for remark in part.get("remarks", ()):
+                if _TIME_ALONE.fullmatch(remark):
+                    continue  # of no figure, and never the same twice
                 heard.setdefault(f"{task}: {remark}", []).append(f"{one.row}, seed {one.seed}")
     return [f"- {said} ({'; '.join(who)})" for said, who in heard.items()]
 

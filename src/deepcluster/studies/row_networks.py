@@ -25,7 +25,7 @@ from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.loans import borrow_network
-from deepcluster.studies.parts import Parts, slug
+from deepcluster.studies.parts import Parts, Seen, slug
 from deepcluster.studies.study import BY_TASK, Judge, Row
 from deepcluster.studies.terms import Terms
 
@@ -42,7 +42,7 @@ class RowNetworks:
         """Settings, journal and closing pass of the row's run; of an adopted one, as it is."""
         folder = self.folder(row, run.seed)
         bench, images = self.parts.bench, row.images or self.terms.data[0].train
-        name = f"{slug(row.name)}-seed{run.seed}-training"
+        name = training_part(row, run.seed)
 
         def carried_to_the_end() -> dict[str, Any]:
             self._refuse_unusable(run)
@@ -59,6 +59,9 @@ class RowNetworks:
         def read() -> dict[str, Any]:
             return {**_course_of(folder), "from": str(folder.path)}
 
+        def seen(done: dict[str, Any]) -> Seen:
+            return {images: folder.settings["data"]} if folder.exists else {}
+
         if row.adopted:
             bench.display.say(f"  trained before: {folder.path}")
             return self.parts.once(name, self.settings(row, run), read)
@@ -66,7 +69,7 @@ class RowNetworks:
         if bench.world.leads and row.continues is None:
             borrow_network(self.parts, name, wanted, folder)
         bench.world.wait()
-        return self.parts.once(name, wanted, carried_to_the_end)
+        return self.parts.once(name, wanted, carried_to_the_end, seen)
 
     def refuse_adopted(self, row: Row) -> None:
         """Raise where a run to be adopted has learnt from other images than the study has."""
@@ -117,6 +120,11 @@ class RowNetworks:
             images, test = (self.opened(place, run) for place in (data.train, data.test))
             refuse_different_classes(images, test)
             split(images, self.terms.probe.held_out, self.terms.probe.seed)
+
+
+def training_part(row: Row, seed: int) -> str:
+    """The name of the part that has what training a row came to."""
+    return f"{slug(row.name)}-seed{seed}-training"
 
 
 def described(run: Run) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.transfer import Transfer
+from deepcluster.evaluation.voc import Devkit, Split, find_devkit, refuse_common
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
@@ -86,6 +87,29 @@ def validation_task(devkit: Path, settings: VOCClassification | None = None) -> 
     """The paper's criterion for its own hyper-parameters: classification of val, no fine-tuning."""
     own = replace(settings or VOCClassification(), train="fc6-8", on="val")
     return Task("VOC 2007 val", devkit, own, lambda result: result["mean"])
+
+
+def refuse_broken_devkit(tasks: Iterable[Task]) -> None:
+    """Raise where a set of Pascal VOC that one of these tasks needs is missing or broken.
+
+    Protocols say the same, but not before there is a network; they warn of what is left out, too.
+    """
+    needed = dict.fromkeys(one for task in tasks for one in _sets(task))  # each read once
+    for devkit, kind, learnt, judged in needed:
+        read = devkit.segmented if kind == "Segmentation" else devkit.annotated
+        refuse_common(read(learnt), read(judged))
+
+
+def _sets(task: Task) -> list[tuple[Devkit, Literal["Main", "Segmentation"], Split, Split]]:
+    """Which sets of Pascal VOC the task learns from and is judged on."""
+    protocol, flag = task.protocol, "--voc"
+    if isinstance(protocol, VOCSegmentation):
+        devkit, learnt, judged = protocol.sets(task.data, flag)
+        return [(devkit, "Segmentation", learnt, judged)]
+    if isinstance(protocol, VOCClassification | VOCDetection):
+        devkit = find_devkit(task.data, 2007, flag)
+        return [(devkit, "Main", learnt, judged) for learnt, judged in protocol.sets]
+    return []
 
 
 def landmark_tasks(

@@ -15,7 +15,7 @@ from deepcluster.settings import Run
 from deepcluster.studies.image_lists import refuse_without_files, write_kept_part
 from deepcluster.studies.loans import borrow_trial
 from deepcluster.studies.parts import slug
-from deepcluster.studies.row_networks import RowNetworks, described
+from deepcluster.studies.row_networks import RowNetworks, described, training_part
 from deepcluster.studies.study import Row
 
 
@@ -78,8 +78,9 @@ class Tuning:
 
         def by_the_probe() -> dict[str, Any]:
             images = networks.opened(data.train, run)
-            if bench.world.leads and not subset.exists():
+            if bench.world.leads:
                 write_kept_part(subset, data.train, images, probe.held_out, probe.seed)
+                self._forget_deleted(trial)
             bench.world.wait()
             row = replace(trial, images=subset)
             networks.trained(row, run)
@@ -98,7 +99,7 @@ class Tuning:
             if bench.world.leads:
                 borrow_trial(parts, name, wanted, images.fingerprint)
             bench.world.wait()
-        part = parts.once(name, wanted, by_the_probe)
+        part = parts.once(name, wanted, by_the_probe, lambda done: {data.train: done.get("images")})
         if bench.world.leads:  # only the figure is wanted
             shutil.rmtree(networks.folder(trial, run.seed).path, ignore_errors=True)
         found = part["held_out"]
@@ -106,6 +107,14 @@ class Tuning:
         if choices is not None:
             choices = {layer: Candidate(*choice) for layer, choice in choices.items()}
         return sum(found.values()) / len(found), choices
+
+    def _forget_deleted(self, trial: Row) -> None:
+        """Let a trial be trained anew whose network was deleted when it had been judged."""
+        folder = self.networks.folder(trial, trial.run.seed).path
+        training = self.networks.parts.place(training_part(trial, trial.run.seed))
+        if training.exists() and not (folder / "model.safetensors").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            training.unlink()
 
 
 def _choice(run: Run) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.labelled_images import LabelledImages, in_both
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.runtime.display import Display
@@ -20,14 +21,15 @@ from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run
-from deepcluster.studies.parts import Parts, slug
+from deepcluster.studies.loans import borrow_regions
+from deepcluster.studies.parts import Part, Parts, Seen, slug
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.tuning import Tuning
 
-_KNOWN = "step and decay of its probes were chosen by images whose classes it had learnt"
+_KNOWN = "step and decay of its probes on {} were chosen by images whose classes it had learnt"
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,13 @@ class Workshop:
     networks_of: tuple[Path, ...] = ()
     """Folders of other studies; what they have trained the same way is not trained again."""
     shelf: Shelf = field(default_factory=Shelf)
-    """What tasks have read, for the next row."""
+    """What was read for a row, or said, for the next one."""
     only_done: bool = False
     """Whether a row of which something is not done is refused, and not done now."""
 
     @property
     def _parts(self) -> Parts:
-        return Parts(self.out, self.networks_of, self.bench, self.only_done)
+        return Parts(self.out, self.networks_of, self.bench, self.only_done, self.shelf)
 
     @property
     def _networks(self) -> RowNetworks:
@@ -66,6 +68,9 @@ class Workshop:
             # Now, not after hours of other rows.
             self._networks.refuse_adopted(row)
             Tuning(self._networks).refuse_impossible(row, rows)
+        if self.judge == "transfer" and self.bench.world.leads:
+            borrow_regions(self._parts)
+        self.bench.world.wait()
         total = sum(len(self._seeds(row)) for row in asked)
         settled: list[Row] = []
         measured: list[Measured] = []
@@ -163,6 +168,7 @@ class Workshop:
         def by_the_probe() -> dict[str, Any]:
             network = networks.subject(row, run).network
             images, test = (networks.opened(place, run) for place in (data.train, data.test))
+            self.shelf(("said", data), lambda: self._say_in_both(data, images, test))
             result = probe(network, images, test, self.bench, **given)
             self.bench.display.say(
                 f"  on {data.name}: "
@@ -172,6 +178,10 @@ class Workshop:
             about = {"train": images.fingerprint, "test": test.fingerprint}
             return {"data": {"name": data.name, **about}, "result": asdict(result)}
 
+        def seen(done: Part) -> Seen:
+            about = done.get("data", {})
+            return {data.train: about.get("train"), data.test: about.get("test")}
+
         wanted = {
             **networks.settings(row, run),
             "train": str(data.train),
@@ -179,7 +189,14 @@ class Workshop:
             **{f"probe.{name}": value for name, value in {**asdict(probe), **given}.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
-        return self._parts.once(name, wanted, by_the_probe)
+        return self._parts.once(name, wanted, by_the_probe, seen)
+
+    def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
+        if both := in_both(images, test):
+            self.bench.display.say(
+                f"  {data.name}: {both:,} of {len(test):,} test images are training images too "
+                "(the same files), so that figures are too high"
+            )
 
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
@@ -223,4 +240,4 @@ class Workshop:
         row = Tuning(self._networks).settled(row, before)
         by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
         known = by_probe and (row.choices is None or self.judge != "linear")
-        return row.noted(_KNOWN) if known else row
+        return row.noted(_KNOWN.format(self.terms.data[0].name)) if known else row

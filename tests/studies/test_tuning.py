@@ -1,0 +1,74 @@
+"""What trials are chosen by and rows are judged on, told by a probe that looks at nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.candidates import Candidate
+from deepcluster.evaluation.labelled_images import LabelledImages
+from deepcluster.evaluation.linear_probe import LinearProbe
+from deepcluster.evaluation.probe_result import ProbeResult, layer_result
+from deepcluster.studies.row_networks import RowNetworks
+from deepcluster.studies.study import Row
+from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.workshop import Workshop
+
+CHOSEN = Candidate(1.0, 0.0)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Where the images are that a probe is to learn from, and those that it is to test on.
+
+    No network is trained: in its place is the step of its run. That is its accuracy on the images
+    held out, half of it at the next layer; on the test images, what is missing to 1.
+    """
+    places: list[tuple[str, str]] = []
+
+    def probed(
+        _probe: LinearProbe, step: float, train: LabelledImages, test: LabelledImages, _bench: Bench
+    ) -> ProbeResult:
+        places.append((train.place, test.place))
+        layers = [
+            layer_result([CHOSEN], name, 1, 0, [held], [(1, (1 - held, 1.0))], None)
+            for name, held in (("conv1", step), ("conv2", step / 2))
+        ]
+        return ProbeResult(layers, len(train), 0, len(test), {"all": 0.0})
+
+    monkeypatch.setattr(LinearProbe, "__call__", probed)
+    monkeypatch.setattr(RowNetworks, "trained", lambda _networks, row, run: {})
+    monkeypatch.setattr(
+        RowNetworks,
+        "subject",
+        lambda _networks, row, run: SimpleNamespace(network=run.training.step),
+    )
+    return places
+
+
+def test_a_trial_is_chosen_by_images_held_out_whatever_the_test_images_say(
+    terms: Terms, asked: list[tuple[str, str]], tmp_path: Path
+):
+    terms = replace(terms, grid=Grid((0.1, 0.6, 0.3), (1e-3,), (1,)))
+    workshop = Workshop(tmp_path / "study", terms, Bench(workers=1))
+    row = workshop._settled(Row.tuned("supervised", terms.supervised()), [])
+    assert row.run.training.step == 0.6  # by the test images it would be 0.1
+    assert row.note.startswith("best of 3 on held-out images (45.0): step 0.6,")  # 60 and 30
+    assert row.choices == {"conv1": CHOSEN, "conv2": CHOSEN}
+    assert asked == 3 * [(str(terms.data[0].train), str(terms.data[0].test))]
+
+
+def test_a_row_learns_from_the_training_images_and_is_tested_on_the_others(
+    terms: Terms, asked: list[tuple[str, str]], tmp_path: Path
+):
+    workshop = Workshop(tmp_path / "study", replace(terms, tasks=()), Bench(workers=1))
+    (measured,) = workshop.carry_out([Row("random", terms.recipe, trained=False)]).measured
+    assert asked == [(str(data.train), str(data.test)) for data in terms.data]
+    for data, images, tests in zip(terms.data, (32, 24), (16, 12), strict=True):
+        part = measured.judged[data.name]
+        assert (part["result"]["trained_on"], part["result"]["tested_on"]) == (images, tests)
+        assert part["data"]["train"] != part["data"]["test"]

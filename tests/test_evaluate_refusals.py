@@ -1,0 +1,92 @@
+"""What the verb evaluate refuses before it reads an image, in one sentence; and its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import child
+import pytest
+
+from deepcluster.evaluate_command import evaluate
+from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.evaluated import untrained
+from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
+from deepcluster.evaluation.subject import Shape
+from deepcluster.runtime.display import Display
+
+
+@pytest.fixture(scope="module")
+def without_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data/train and data/val, in which reading finds nothing (exit code 3)."""
+    folder = tmp_path_factory.mktemp("place")
+    for part in ("train", "val"):
+        (folder / "data" / part / "kind0").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("mlp --hidden 0", "--hidden 0: use at least 1"),
+        ("mlp --dropout 1.5", "--dropout 1.5: use 0 to below 1"),
+        ("mlp --dropout nan", "--dropout nan: use 0 to below 1"),
+        ("linear --width -3", "--width -3: use at least 1"),
+        ("linear --width 0", "--width 0: use at least 1"),
+        ("voc-classification --width 0", "--width 0: use at least 1"),
+        ("linear --input-size 0", "--input-size 0: use at least 64"),
+        ("linear --steps inf", "--steps inf: use numbers above 0"),
+        ("linear --steps 1 nan", "--steps 1 nan: use numbers above 0"),
+        ("linear --steps 0", "--steps 0: use numbers above 0"),
+        ("linear --steps", "--steps: use numbers above 0"),
+        ("linear --decays 1e-6 inf", "--decays 1e-06 inf: use numbers from 0 on"),
+        ("knn --neighbours 0", "--neighbours 0: use numbers from 1 on"),
+        ("knn --neighbours 20 -1", "--neighbours 20 -1: use numbers from 1 on"),
+        ("knn --temperature 0", "--temperature 0: use a number above 0"),
+        ("knn --temperature inf", "--temperature inf: use a number above 0"),
+        ("knn --layer conv3 --dimensions 0", "--dimensions 0: use at least 1"),
+    ],
+)
+def test_impossible_numbers(without_images: Path, words: str, sentence: str):
+    small = "" if "--width" in words or "--input-size" in words else "--input-size 64 --width 8"
+    flags = f"--data data --device cpu {small}"
+    code, output = child.run(["evaluate", "random", *f"{words} {flags}".split()], without_images)
+    assert (code, output.strip()) == (2, f"deepcluster: {sentence}")
+
+
+@pytest.mark.parametrize(("arch", "count"), [("googlenet", 13), ("shufflenet_v2_x0_5", 6)])
+def test_all_layers_of_a_torchvision_network_are_probed(arch: str, count: int):
+    network = untrained(Shape(arch=arch, input_size=64), seed=0).network
+    assert len(chosen_layers(network, ())) == count
+    assert chosen_layers(network, ()) == list(network.layers)
+
+
+@pytest.mark.parametrize(("arch", "count"), [("alexnet", 5), ("vgg16", 13)])
+def test_the_convolutions_of_a_plain_network_are_probed(arch: str, count: int):
+    network = untrained(Shape(arch=arch, input_size=64, width=8), seed=0).network
+    assert chosen_layers(network, ()) == [f"conv{number + 1}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [((1.0,), "1 layer, 1 candidate\n"), ((1.0, 3.0), "1 layer, 2 candidates\n")]
+)
+def test_one_candidate_is_one(steps, said, capsys, monkeypatch):
+    monkeypatch.setattr("deepcluster.evaluation.linear_probe.probed", lambda *given: None)
+    network = untrained(Shape(input_size=64, width=8), seed=0).network
+    probe = LinearProbe(layers=("conv1",), steps=steps, decays=(0.0,))
+    probe(network, None, None, Bench(display=Display()))  # type: ignore[arg-type]
+    assert capsys.readouterr().out == said
+
+
+def test_the_help_names_the_supervised_runs_and_fits_a_screen(capsys):
+    assert evaluate(["--help"]) == 0
+    shown = capsys.readouterr().out.rstrip()
+    assert all(name in shown for name in ("supervised,", "supervised-rgb", "supervised-sobel"))
+    assert "train --labels folders" in shown
+    assert len(shown.splitlines()) <= 24
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_settings_of_a_protocol_are_shown_whatever_the_run(tmp_path: Path):
+    code, output = child.run(["evaluate", "NAME", "linear", "--help"], tmp_path)
+    assert code == 0, output
+    assert "--held-out" in output
