@@ -35,9 +35,9 @@ from deepcluster.evaluation.group_agreement import (
 )
 from deepcluster.evaluation.labelled_images import (
     LabelledImages,
-    in_both,
     judged_part,
     opened,
+    said_of_both,
     splits,
 )
 from deepcluster.evaluation.limits import refuse_beyond
@@ -329,11 +329,8 @@ def _opened(
     bench.display.say(
         f"{len(train):,} training and {len(test):,} test images of {len(train.names):,} classes"
     )
-    if both := in_both(train, test):
-        bench.display.say(
-            f"{both:,} of {len(test):,} test images are training images too (the same files), so "
-            "that figures are too high"
-        )
+    if said := said_of_both(train, test):
+        bench.display.say(said)
     return train, test
 
 

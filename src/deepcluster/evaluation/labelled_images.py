@@ -168,6 +168,16 @@ def in_both(train: LabelledImages, test: LabelledImages) -> int:
     return int(pc.sum(pc.is_in(test.contents, value_set=train.contents)).as_py())
 
 
+def said_of_both(train: LabelledImages, test: LabelledImages) -> str:
+    """What is to be said where test images are training images too; else nothing."""
+    if not (both := in_both(train, test)):
+        return ""
+    return (
+        f"{both:,} of {len(test):,} test images are training images too (the same files), so that "
+        "figures are too high"
+    )
+
+
 def split(
     labelled: LabelledImages, share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

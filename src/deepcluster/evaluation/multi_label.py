@@ -29,6 +29,7 @@ from deepcluster.images.loader import Images
 from deepcluster.networks import Network
 from deepcluster.networks.plain import PlainConvnet
 from deepcluster.pseudolabels import Draws, training_batches
+from deepcluster.pseudolabels.batches import batch_bounds
 from deepcluster.runtime import interruption
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import generator, stream
@@ -150,7 +151,7 @@ class Classifiers:
         )
         labels = np.zeros((len(part.images), part.labels.shape[1]), dtype=np.int64)
         labels[part.places] = part.labels
-        steps = -(-len(part) // course.batch)
+        steps = len(batch_bounds(len(part), course.batch))
         with bench.display.phase(title, course.epochs * len(part), seconds, "learn") as phase:
             for epoch in range(course.epochs):
                 order = generator(course.seed, "transfer-order", epoch)

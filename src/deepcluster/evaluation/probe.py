@@ -38,6 +38,7 @@ from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.probe_result import ProbeResult, layer_result
 from deepcluster.images.crops import CENTRE, SHIFTED, TEN, Place
 from deepcluster.pseudolabels import Draws, training_batches
+from deepcluster.pseudolabels.batches import batch_bounds
 from deepcluster.runtime import interruption
 from deepcluster.runtime.interruption import Interrupted
 from deepcluster.runtime.seeds import generator, stream
@@ -228,7 +229,7 @@ class _Engine:
                 ids[torch.randperm(len(ids), generator=order).numpy()],
                 np.ones(len(ids), dtype=np.float32),
             )
-            steps = -(-len(ids) // settings.batch)
+            steps = len(batch_bounds(len(ids), settings.batch))
             title = f"probing, epoch {epoch + 1} of {settings.epochs}"
             with bench.display.phase(title, len(ids), self.seconds, "learn") as phase:
 

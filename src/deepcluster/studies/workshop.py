@@ -13,7 +13,7 @@ from typing import Any
 
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.labelled_images import LabelledImages, in_both
+from deepcluster.evaluation.labelled_images import LabelledImages, said_of_both
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.runtime.display import Display
@@ -192,11 +192,8 @@ class Workshop:
         return self._parts.once(name, wanted, by_the_probe, seen)
 
     def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
-        if both := in_both(images, test):
-            self.bench.display.say(
-                f"  {data.name}: {both:,} of {len(test):,} test images are training images too "
-                "(the same files), so that figures are too high"
-            )
+        if said := said_of_both(images, test):
+            self.bench.display.say(f"  {data.name}: {said}")
 
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
