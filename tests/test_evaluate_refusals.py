@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import child
 import pytest
 
-from deepcluster.evaluate_command import evaluate
+from deepcluster.evaluate_flags import PROTOCOLS
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
@@ -77,9 +79,15 @@ def test_one_candidate_is_one(steps, said, capsys, monkeypatch):
     assert capsys.readouterr().out == said
 
 
-def test_the_help_names_the_supervised_runs_and_fits_a_screen(capsys):
-    assert evaluate(["--help"]) == 0
-    shown = capsys.readouterr().out.rstrip()
+def test_the_help_names_all_protocols_and_supervised_runs_fits_a_screen_and_needs_no_torch():
+    code = (
+        "import sys; from deepcluster.cli import main; main(['evaluate', '--help']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.rstrip()
+    assert all(f"\n  {name} " in shown for name in PROTOCOLS)
     assert all(name in shown for name in ("supervised,", "supervised-rgb", "supervised-sobel"))
     assert "train --labels folders" in shown
     assert len(shown.splitlines()) <= 24

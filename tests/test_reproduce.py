@@ -55,6 +55,8 @@ def test_the_help_lists_the_studies_without_torch():
         ("table1 --data data --rows randem", "--rows randem: no such row; did you mean 'random'?"),
         ("table1 --data data --seeds 1 1", "the same seed twice"),
         ("table1 --data data --epochs 0", "--epochs 0: use at least 1"),
+        ("table1 --data data --supervised-steps 0.1 -1", "--supervised-steps 0.1 -1: use numbers"),
+        ("table1 --data data --supervised-epochs 0", "--supervised-epochs 0: use numbers from 1"),
         ("table1 --data data --out data/train", "already holds 'kind0', which is not ours"),
         ("table1 --data data --sedes 1", "no such option --sedes; did you mean --seeds?"),
         ("uncurated --data data", "uncurated mixes two data sets: give --second DIR"),

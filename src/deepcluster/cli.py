@@ -192,10 +192,15 @@ def _tile(words: list[str]) -> int:
 
 
 def _evaluate(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        from deepcluster.evaluation.catalogue import HELP
+
+        print(HELP)
+        return 0
     from deepcluster.evaluation.subject import UNTRAINED, trained_run
 
     helps = bool({"-h", "--help"} & {*words})  # the settings are the same whatever the run
-    if words and not words[0].startswith("-") and words[0] not in UNTRAINED and not helps:
+    if not words[0].startswith("-") and words[0] not in UNTRAINED and not helps:
         trained_run(words[0])
     from deepcluster.evaluate_command import evaluate
 

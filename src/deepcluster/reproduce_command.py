@@ -15,6 +15,7 @@ from deepcluster import flags
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import judged_part, splits
 from deepcluster.evaluation.landmarks import read_landmarks
+from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval, whitening_source
@@ -118,6 +119,8 @@ def reproduce(words: list[str]) -> int:
             sections = study.sections(results, terms)
             write(out, study, terms, results, sections, command)
             show(sections, display)
+            if asked.smoke:
+                display.say("\n--smoke shows that everything works; its figures say nothing else")
             display.say(f"\nwritten to {out}: table.md, data.json, figure.png")
     return 0
 
@@ -256,20 +259,21 @@ def _refuse_contradictions(asked: Reproduce, study: Study) -> None:
     refuse_preset(asked.preset)
     if len({*asked.seeds}) < len(asked.seeds):
         raise UsageError("--seeds: the same seed twice is the same run")
-    for flag, values in (
-        ("--supervised-steps", asked.supervised_steps),
-        ("--supervised-decays", asked.supervised_decays),
-        ("--supervised-epochs", asked.supervised_epochs),
-    ):
-        if not values:
-            raise UsageError(f"{flag}: give at least one value")
-    for flag, count in (
-        ("--workers", asked.workers),
-        ("--epochs", asked.epochs),
-        ("--probe-epochs", asked.probe_epochs),
-    ):
-        if count is not None and count < 1:
-            raise UsageError(f"{flag} {count}: use at least 1")
+    steps, decays = asked.supervised_steps, asked.supervised_decays
+    epochs = asked.supervised_epochs
+    refuse_beyond(
+        ("--supervised-steps", steps, steps and min(steps) > 0, "numbers above 0"),
+        ("--supervised-decays", decays, decays and min(decays) >= 0, "numbers from 0 on"),
+        ("--supervised-epochs", epochs, epochs and min(epochs) >= 1, "numbers from 1 on"),
+        *(
+            (flag, count, count is None or count >= 1, "at least 1")
+            for flag, count in (
+                ("--workers", asked.workers),
+                ("--epochs", asked.epochs),
+                ("--probe-epochs", asked.probe_epochs),
+            )
+        ),
+    )
 
 
 def _not_for_smoke(asked: Reproduce) -> list[str]:
