@@ -192,7 +192,7 @@ def _tile(words: list[str]) -> int:
 
 
 def _evaluate(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
+    if not words or words[0] in ("-h", "--help") or words[1:] in (["-h"], ["--help"]):
         from deepcluster.evaluation.catalogue import HELP
 
         print(HELP)

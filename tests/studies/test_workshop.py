@@ -265,6 +265,33 @@ def test_figures_of_images_that_have_changed_are_not_put_beside_others(
     assert again(elsewhere).carry_out(rows[:1]) == before
 
 
+def test_what_changes_no_image_is_no_change(elsewhere: Workshop, tmp_path: Path):
+    """A file that was never usable may go, and another set may differ from this one in such."""
+    damaged = tmp_path / "own/train/kind0/damaged.png"
+    damaged.write_bytes(b"no picture")
+    (own,) = elsewhere.terms.data
+    twin = Data("twin", tmp_path / "twin/train", tmp_path / "twin/val")
+    for here, there in ((own.train, twin.train), (own.test, twin.test)):
+        shutil.copytree(here, there)
+    (twin.train / "kind0/damaged.png").unlink()
+    two = replace(elsewhere, terms=replace(elsewhere.terms, data=(own, twin)))
+    rows = [Row("random", two.terms.recipe, trained=False)]
+    before = two.carry_out(rows)
+    assert again(two).carry_out(rows) == before
+    damaged.unlink()
+    assert again(two).carry_out(rows) == before
+
+
+def test_a_network_whose_images_nobody_knows_is_not_lent(elsewhere: Workshop, tmp_path: Path):
+    rows = [Row("trained", replace(elsewhere.terms.recipe, epochs=1))]
+    elsewhere.carry_out(rows)
+    (elsewhere.out / "runs/trained-seed0/index.parquet").write_bytes(b"nothing")
+    second = replace(again(elsewhere), out=tmp_path / "second", networks_of=(elsewhere.out,))
+    (own,) = second.carry_out(rows).measured
+    assert own.training is not None
+    assert "from" not in own.training
+
+
 def test_networks_of_images_that_have_changed_are_neither_judged_nor_lent(
     elsewhere: Workshop, tmp_path: Path
 ):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from deepcluster.evaluation.bench import Bench
 from deepcluster.images.index import Index
+from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.studies.parts import Parts, as_json, is_of
 
@@ -22,8 +25,8 @@ def borrow_network(parts: Parts, name: str, wanted: dict[str, Any], folder: RunF
         alike = _resolved(done.get("settings", {})) == _resolved(wanted)
         if not alike or not (source / "model.safetensors").is_file():
             continue
-        if not is_of(Index.load(RunFolder(source).index), Path(wanted["images"]), parts.bench):
-            parts.bench.display.say(f"  not taken from {source}: the images have changed since")
+        if not _learnt_from(RunFolder(source), Path(wanted["images"]), parts.bench):
+            parts.bench.display.say(f"  not taken from {source}: it has learnt from other images")
             continue
         # The part is written last: where this is cut short, it is done anew.
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -42,8 +45,11 @@ def borrow_regions(parts: Parts) -> None:
     for study in parts.others:
         for found in sorted((study / "stores").glob("regions-*")):
             own = parts.study / "stores" / found.name
-            if not own.exists():
-                shutil.copytree(found, own, ignore=_NOT_LENT)
+            for block in sorted(found.glob("block-*.safetensors")):
+                if not (own / block.name).exists():
+                    with suppress(OSError):  # what is not taken over is found anew
+                        own.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(block, own / block.name)
 
 
 def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -> None:
@@ -57,6 +63,14 @@ def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -
             parts.write(name, {**done, "from": str(other)})
             parts.bench.display.say(f"  tried before: {other}")
             return
+
+
+def _learnt_from(run: RunFolder, images: Path, bench: Bench) -> bool:
+    """Whether a run has learnt from the images that are there now, as far as its index says."""
+    try:
+        return is_of(Index.load(run.index), images, bench)
+    except (DataError, ResumeError, OSError):
+        return False
 
 
 def _resolved(settings: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.circumstances import circumstances
 from deepcluster.evaluation.shelf import Shelf
-from deepcluster.images.folder import encoded
+from deepcluster.images.folder import decoded, encoded
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
 from deepcluster.images.selection import selected
@@ -28,6 +29,7 @@ Part = dict[str, Any]
 Seen = Mapping[Path, str | None]
 """Where the images of a part are, each place with the fingerprint that it had, if that is known."""
 
+_CHANGED = b"changed"
 _PLACES = ("train", "test", "images", "data", "protocol.whiten_on")  # settings that are paths
 
 
@@ -109,16 +111,28 @@ class Parts:
     def _refuse_other_images(self, name: str, seen: Seen) -> None:
         """Raise where stores tell that images have changed; where there are none, nothing does."""
         for place, fingerprint in seen.items():
-            if fingerprint is not None and any(
-                is_there != (stored == fingerprint) for stored, is_there in self._stored(place)
-            ):
+            if fingerprint is not None and self._have_changed(place, fingerprint):
                 raise ResumeError(
                     f"the images of {encoded(str(place))} have changed since {self.place(name)} "
                     "was made; put them back, or choose another --out"
                 )
 
-    def _stored(self, place: Path) -> list[tuple[str, bool]]:
-        """Of every store that may be of a place, the fingerprint, and whether it is as it is now.
+    def _have_changed(self, place: Path, fingerprint: str) -> bool:
+        """Whether the images of a place are others than they were; the leader looks for all."""
+        world = self.bench.world
+        if not world.leads:
+            return world.heard() == _CHANGED
+        with world.others_waiting():
+            own = [one for one in self._stored(place) if one.fingerprint == fingerprint]
+            others = [one for one in self._stored(place) if one.fingerprint != fingerprint]
+            changed = not any(self._is_there(one, place) for one in own) and (
+                bool(own) or any(self._is_there(one, place) for one in others)
+            )
+        world.broadcast_bytes(_CHANGED if changed else b"the same")
+        return changed
+
+    def _stored(self, place: Path) -> list[Index]:
+        """The indices of all stores that may be of a place.
 
         Stores only: to read all images again would take too long where nothing else is to be done.
         """
@@ -127,25 +141,30 @@ class Parts:
             begins = f"{place.resolve().stem}-"  # as `packed` calls them, and some others maybe
             every = sorted((self.study / "stores").glob("*"))
             stores = [one for one in every if one.name.startswith(begins) and is_store(one)]
-        times = [(one / MANIFEST).stat().st_mtime_ns for one in stores]
+        found = []
+        for one in stores:
+            with suppress(DataError, ResumeError, OSError):  # who reads a damaged one makes it anew
+                time = (one / MANIFEST).stat().st_mtime_ns
+                found.append(self.shelf(("index", one, time), partial(_index_of, one)))
+        return found
 
-        def looked_at() -> list[tuple[str, bool]]:
-            found = []
-            for one in stores:
-                with suppress(DataError, ResumeError):  # a damaged one is made anew by who reads it
-                    index = Store(one).index
-                    found.append((index.fingerprint, is_of(index, place, self.bench)))
-            return found
+    def _is_there(self, index: Index, place: Path) -> bool:
+        """Whether an index is that of the images that are there now, looked at once."""
+        return self.shelf(("there", id(index), place), lambda: is_of(index, place, self.bench))
 
-        return self.shelf(("stored", place, *zip(stores, times, strict=True)), looked_at)
+
+def _index_of(store: Path) -> Index:
+    return Store(store).index
 
 
 def is_of(index: Index, place: Path, bench: Bench) -> bool:
-    """Whether an index is that of the images that are there now."""
+    """Whether an index is that of the images that are there now; unusable files may be gone."""
     if is_store(place):
         return index.fingerprint == Store(place).index.fingerprint
     how = Pixels(follow_links=bench.follow_links)
-    return not any(index.changes(selected(source_of(place), how)))
+    changes = index.changes(selected(source_of(place), how))
+    usable = {decoded(path) for path in index.usable["path"].to_pylist()}
+    return not (changes.added or changes.changed or usable & {*changes.removed})
 
 
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:

@@ -66,9 +66,13 @@ class RowNetworks:
             bench.display.say(f"  trained before: {folder.path}")
             return self.parts.once(name, self.settings(row, run), read)
         wanted = {**described(run), "images": str(images)}
-        if bench.world.leads and row.continues is None:
-            borrow_network(self.parts, name, wanted, folder)
-        bench.world.wait()
+        if bench.world.leads:
+            with bench.world.others_waiting():  # many images may have to be looked at for it
+                if row.continues is None:
+                    borrow_network(self.parts, name, wanted, folder)
+            bench.world.broadcast_bytes(b"borrowed")
+        else:
+            bench.world.heard()
         return self.parts.once(name, wanted, carried_to_the_end, seen)
 
     def refuse_adopted(self, row: Row) -> None:

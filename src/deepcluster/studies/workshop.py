@@ -70,7 +70,6 @@ class Workshop:
             Tuning(self._networks).refuse_impossible(row, rows)
         if self.judge == "transfer" and self.bench.world.leads:
             borrow_regions(self._parts)
-        self.bench.world.wait()
         total = sum(len(self._seeds(row)) for row in asked)
         settled: list[Row] = []
         measured: list[Measured] = []
