@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,6 +170,48 @@ def test_a_table_keeps_the_tasks_of_earlier_commands(tmp_path: Path):
     output, one = columns("random VGG-16", "Oxford")
     assert one == ["Oxford"]
     assert "no longer in the table: Paris" in output
+
+
+@pytest.mark.slow
+def test_two_processes_carry_out_a_study_and_go_on_with_it(place: Path):
+    """What is done is known to both; images that have changed are refused by both."""
+    words = (
+        "reproduce sobel --data data --preset small --k 4 --epochs 1 --seeds 0 --probe-epochs 2 "
+        "--device cpu --workers 1"
+    )
+
+    def by_two(more: str) -> tuple[int, str]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        launcher = f"--nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
+        every = f"-m torch.distributed.run {launcher} -m deepcluster {words} {more}"
+        done = subprocess.run(
+            [sys.executable, *every.split()],
+            cwd=place,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = by_two("--out two --rows Sobel")
+    assert code == 0, said
+    code, said = by_two("--out two --rows Sobel random-sobel")
+    assert code == 0, said
+    assert said.count("done before") == 2  # of the leader alone
+    code, said = by_two("--out three --networks-of two --rows Sobel")
+    assert code == 0, said
+    assert "trained before: two/runs/sobel-seed0" in said
+    first, second = sorted((place / "data/val/kind0").iterdir())[:2]
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    code, said = by_two("--out two --rows Sobel")
+    first.write_bytes(kept)
+    assert code != 0
+    assert "the images of data/val have changed since" in said
 
 
 @pytest.mark.slow

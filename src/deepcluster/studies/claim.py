@@ -34,6 +34,7 @@ def claimed(out: Path, name: str, device: str) -> Iterator[tuple[World, Display]
     ):
         refuse_foreign(out, name)
         begun = not out.exists()
+        world.wait()  # all have looked before the leader writes
         if world.leads:
             folder = RunFolder(out)
             held.enter_context(folder.locked())

@@ -21,6 +21,7 @@ from deepcluster.studies.study import BY_TASK, Figured, Line, Results, Section, 
 from deepcluster.studies.terms import Terms
 
 _UNKNOWN = "-"
+_OURS = {"lock", ".study.json.writing"}  # what a command that was killed at once may have left
 _TIME_ALONE = re.compile(r"(\d[\d.,]* (s|min|h) )+[\w ]+")  # 0.6 s to learn and test
 
 
@@ -182,7 +183,7 @@ def refuse_foreign(out: Path, name: str) -> None:
             there = "something that cannot be read"
         if there != name:
             raise UsageError(f"--out {out} holds the study {there}; choose another --out")
-    elif out.is_dir() and (others := sorted({p.name for p in out.iterdir()} - {"lock"})):
+    elif out.is_dir() and (others := sorted({p.name for p in out.iterdir()} - _OURS)):
         raise UsageError(
             f"--out {out} already holds {others[0]!r}, which is not ours; choose another --out, "
             "nothing was written"
