@@ -19,8 +19,9 @@ from devkit import annotate, write_devkit
 from safetensors.torch import load_file
 
 from deepcluster import cli
-from deepcluster.evaluation import detector_training
+from deepcluster.evaluation import detector_training, object_search
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.boxes import overlaps
 from deepcluster.evaluation.detection_map import detection_precisions
 from deepcluster.evaluation.detector_images import Pictures, Scale, Seen
 from deepcluster.evaluation.detector_training import Halfway, Lessons, taught
@@ -348,6 +349,26 @@ def test_what_is_reported_of_an_image():
         pytest.approx(0.9),
         pytest.approx(0.7),
     ]
+
+
+@pytest.mark.parametrize(("most", "first"), [(5, 8), (40, 8), (100, 8), (100, 1_000)])
+def test_looking_at_the_surest_boxes_first_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, most: int, first: int
+):
+    """Beside suppression written out, one box after another; some shares are equal."""
+    monkeypatch.setattr(object_search, "_FIRST_JUDGED", first)
+    randomness = np.random.default_rng(most + first)
+    corners = randomness.uniform(0, 60, (80, 3, 2))
+    boxes = np.concatenate([corners, corners + randomness.uniform(5, 40, (80, 3, 2))], axis=2)
+    shares = randomness.integers(1, 40, (80, 3)) / 120
+    left: list[list[float]] = []
+    for place, label in sorted(np.ndindex(80, 3), key=lambda at: -shares[at]):
+        same = np.array([box for kind, _, *box in left if kind == label]).reshape(-1, 4)
+        if not (overlaps(boxes[place, label][None], same) > 0.3).any():
+            left.append([label, shares[place, label], *boxes[place, label]])
+    search = ObjectSearch(threshold=0.0, suppression=0.3, detections=most)
+    found = search._kept(torch.from_numpy(shares), torch.from_numpy(boxes))
+    np.testing.assert_allclose(found.numpy(), left[:most], rtol=1e-12)
 
 
 SMALL = (

@@ -101,9 +101,10 @@ def taught(
                     )
                 # Rows of pixels: the loss over maps has no gradient that is the same each time.
                 rows = scores.movedim(1, 3).flatten(0, 2)
+                # Added up apart: in one, a GPU takes all rows by a single block of threads.
                 lost = F.cross_entropy(
-                    rows, truth.flatten().long(), ignore_index=BORDER, reduction="sum"
-                )
+                    rows, truth.flatten().long(), ignore_index=BORDER, reduction="none"
+                ).sum()
                 one = lost / (truth != BORDER).sum().clamp_min(1)  # a batch may be all border
                 optimizer.zero_grad(set_to_none=True)
                 one.backward()
