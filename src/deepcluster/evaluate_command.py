@@ -133,6 +133,7 @@ def _transfer(
         "data": outcome.data,
         "settings": {**asdict(settings), **outcome.settled},  # type: ignore[call-overload]
         "result": outcome.result,
+        "stages_made": stages.made,
     }
 
 

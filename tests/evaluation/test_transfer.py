@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from deepcluster.evaluation import transfer
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Stages
@@ -49,6 +52,44 @@ def test_a_damaged_stage_is_computed_again(tmp_path: Path):
     (kept,) = (tmp_path / "stages").iterdir()
     kept.write_text('{"fig')
     assert stages("choice", {}, lambda: {"figure": 2}) == {"figure": 2}
+
+
+def test_a_stage_that_others_have_computed_is_taken_over(tmp_path: Path):
+    lender, own = (Stages(RunFolder(tmp_path / name), {"task": 1}) for name in ("lender", "own"))
+    own = replace(own, lenders=(tmp_path / "nobody", tmp_path / "lender"))
+    lender("choice", {"seed": 0}, lambda: {"figure": 1})
+    assert own("choice", {"seed": 0}, lambda: {"figure": 2}) == {"figure": 1}
+    assert own("choice", {"seed": 1}, lambda: {"figure": 2}) == {"figure": 2}  # another key
+    (kept,) = (tmp_path / "lender/stages").iterdir()
+    copy = tmp_path / "own/stages" / kept.name
+    assert copy.read_bytes() == kept.read_bytes()
+    kept.write_text(kept.read_text().replace("1", "3"))
+    assert own("choice", {"seed": 0}, lambda: {"figure": 4}) == {"figure": 1}  # its own is first
+    copy.unlink()
+    kept.write_text('{"fig')
+    assert own("choice", {"seed": 0}, lambda: {"figure": 4}) == {"figure": 4}
+    again = replace(own, fresh=True)
+    assert again("choice", {"seed": 0}, lambda: {"figure": 5}) == {"figure": 5}
+
+
+def test_it_is_known_by_which_code_a_stage_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def stages_at(commit: str) -> Stages:
+        monkeypatch.setattr(transfer, "circumstances", lambda: {"commit": commit})
+        return Stages(RunFolder(tmp_path))
+
+    for seed in (0, 1):
+        stages_at("old")("choice", {"seed": seed}, dict)
+    new = stages_at("new")
+    for seed in (0, 1, 2, 3):
+        assert new("choice", {"seed": seed}, dict) == {}
+    assert new.made == [{"commit": "old"}, {"commit": "new"}]
+    for kept in (tmp_path / "stages").iterdir():
+        kept.write_text("{}")  # as an older version has left them
+    unknown = stages_at("new")
+    assert unknown("choice", {"seed": 0}, dict) == {}
+    assert unknown.made == []
 
 
 def test_the_same_weights_for_images_of_another_size_are_another_network():

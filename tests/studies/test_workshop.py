@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
+from deepcluster.evaluation.retrieval import Retrieval
+from deepcluster.evaluation.retrieval_result import RetrievalResult
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
@@ -178,6 +181,46 @@ def test_what_another_study_has_trained_is_taken_from_there(workshop: Workshop, 
             second.out / "runs/called-otherwise-seed0",
         ]
         assert len({(copy / name).read_bytes() for copy in copies}) == 1
+
+
+def test_figures_of_the_same_network_are_taken_from_another_study(
+    workshop: Workshop,
+    landmarks: tuple[Task, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Tasks judged side by side, each in a folder of its own, are one table in the end."""
+    rows = [Row("random", workshop.terms.recipe, trained=False)]
+
+    def judging(name: str, tasks: tuple[Task, ...], *lenders: str) -> Workshop:
+        return replace(
+            workshop,
+            out=tmp_path / name,
+            terms=replace(workshop.terms, tasks=tasks),
+            judge="retrieval",
+            networks_of=tuple(tmp_path / one for one in lenders),
+        )
+
+    for task in landmarks:
+        judging(task.name, (task,)).carry_out(rows)
+    judged: list[Retrieval] = []
+    compute = Retrieval.judged
+
+    def counted(self: Retrieval, *args: Any) -> RetrievalResult:
+        judged.append(self)
+        return compute(self, *args)
+
+    monkeypatch.setattr(Retrieval, "judged", counted)
+    both = judging("both", landmarks, *(task.name for task in landmarks))
+    (found,) = both.carry_out([replace(rows[0], name="called otherwise")]).measured
+    assert not judged
+    for task in landmarks:
+        name = f"random-seed0-{task.name.lower()}.json"
+        part = json.loads((tmp_path / task.name / "parts" / name).read_text())
+        assert found.judged[task.name]["figures"] == part["figures"]
+    colours = Row("random", workshop.terms.with_front("rgb"), trained=False)
+    both.carry_out([colours])  # another network
+    assert len(judged) == len(landmarks)
 
 
 def test_regions_that_another_study_has_found_are_taken_from_there(

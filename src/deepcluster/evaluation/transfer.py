@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from rich.table import Table
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.circumstances import circumstances
 from deepcluster.evaluation.evaluated import Evaluated
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.runtime.display import Display
@@ -111,6 +112,10 @@ class Stages:
     bench: Bench = field(default_factory=Bench)
     fresh: bool = False
     """Whether what was kept is computed again."""
+    lenders: Sequence[Path] = ()
+    """Folders of other evaluations: what they have computed for the same key is taken over."""
+    made: list[dict[str, Any]] = field(default_factory=list, compare=False)
+    """By which code and where the parts came about that were asked for so far, each once."""
 
     def __call__(
         self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
@@ -127,24 +132,34 @@ class Stages:
         text = json.dumps([self.common, name, key], sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         file = f"stages/{name}-{digest}.json"
-        kept = b"" if self.fresh or not world.leads else self._kept(file)
-        kept = world.broadcast_bytes(kept)
-        if kept:
-            self.bench.display.say(f"{name.replace('-', ' ')}: kept from before")
-        else:
-            kept = (json.dumps(compute(), indent=1) + "\n").encode()
+        found = b"" if self.fresh or not world.leads else self._found(name, file)
+        found = world.broadcast_bytes(found)
+        if not found:
+            result = {**compute(), "made": circumstances()}
+            found = (json.dumps(result, indent=1) + "\n").encode()
             if world.leads:
-                self.folder.write(file, kept)
-        result: dict[str, Any] = json.loads(kept)
+                self.folder.write(file, found)
+        result = json.loads(found)
+        made = result.pop("made", None)  # of an older version nobody knows it
+        if made is not None and made not in self.made:
+            self.made.append(made)
         return result
 
-    def _kept(self, file: str) -> bytes:
-        try:
-            kept = (self.folder.path / file).read_bytes()
-            json.loads(kept)
-        except (OSError, ValueError):
-            return b""
-        return kept
+    def _found(self, name: str, file: str) -> bytes:
+        """What is kept here; else what others have computed, which is kept here from now on."""
+        for place in (self.folder.path, *self.lenders):
+            try:
+                kept = (place / file).read_bytes()
+                json.loads(kept)
+            except (OSError, ValueError):
+                continue
+            own = place == self.folder.path
+            if not own:
+                self.folder.write(file, kept)
+            whence = "kept from before" if own else f"taken from {place}"
+            self.bench.display.say(f"{name.replace('-', ' ')}: {whence}")
+            return kept
+        return b""
 
 
 def percent(share: float | None) -> str:

@@ -143,7 +143,9 @@ def _made(results: Results) -> list[dict[str, Any]]:
     adopted = {row.name for row in results.rows if row.adopted}  # only read here
     trained = [one.training for one in results.measured if one.row not in adopted]
     judged = [part for one in results.measured for part in one.judged.values()]
-    return [part["made"] for part in (*trained, *judged) if part and "made" in part]
+    # What a task came to may have been computed earlier, or elsewhere, than it was put down.
+    every = [part.get("stages_made") or [part.get("made")] for part in (*trained, *judged) if part]
+    return [made for some in every for made in some if made]
 
 
 def _in_words(made: dict[str, Any]) -> str:

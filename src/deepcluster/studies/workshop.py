@@ -41,7 +41,7 @@ class Workshop:
     bench: Bench
     judge: Judge = "linear"
     networks_of: tuple[Path, ...] = ()
-    """Folders of other studies; what they have trained the same way is not trained again."""
+    """Folders of other studies; what they have trained and judged the same way is taken over."""
     shelf: Shelf = field(default_factory=Shelf)
     """What was read for a row, or said, for the next one."""
     only_done: bool = False
@@ -205,11 +205,12 @@ class Workshop:
 
         def by_the_protocol() -> dict[str, Any]:
             common = {"task": task.name, **record.conditions(self.bench)}
+            stages = Stages(RunFolder(self.out), common, self.bench, lenders=self.networks_of)
             outcome = protocol(
                 Contender(row.name, lambda seed: self._networks.subject(row, run)),
                 Material(task.data, self.out / "stores", self.shelf),
                 self.bench,
-                Stages(RunFolder(self.out), common, self.bench),
+                stages,
             )
             figures = task.figures(outcome.result)
             said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
@@ -221,6 +222,7 @@ class Workshop:
                 "figures": figures,
                 "result": outcome.result,
                 "remarks": list(outcome.remarks),
+                "stages_made": stages.made,
             }
 
         wanted = {
