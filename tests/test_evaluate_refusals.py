@@ -55,6 +55,31 @@ def test_impossible_numbers(without_images: Path, words: str, sentence: str):
     assert (code, output.strip()) == (2, f"deepcluster: {sentence}")
 
 
+@pytest.mark.parametrize(
+    ("words", "inside"),
+    [
+        ("random knn --data data --out data/train", "--data data"),
+        ("random linear --data data --out data/val/results", "--data data"),
+        ("random mlp --train data/train --test data/val --out link", "--test data/val"),
+        ("random agreement --data data/train --out data/train/kind0", "--data data/train"),
+        ("random retrieval --data data/val --out data/../data/val", "--data data/val"),
+    ],
+)
+def test_no_result_is_written_among_images(without_images: Path, words: str, inside: str):
+    link = without_images / "link"
+    if not link.is_symlink():
+        link.symlink_to("data/val/kind0")
+    before = sorted(without_images.rglob("*"))
+    code, output = child.run(["evaluate", *words.split()], without_images)
+    out = words.split()[-1]
+    assert (code, output.strip()) == (
+        2,
+        f"deepcluster: --out {out} lies in {inside}, among the images; choose another --out, "
+        "nothing was written",
+    )
+    assert {*without_images.rglob("*")} - {*before} <= {without_images / "output.txt"}
+
+
 @pytest.mark.parametrize(("arch", "count"), [("googlenet", 13), ("shufflenet_v2_x0_5", 6)])
 def test_all_layers_of_a_torchvision_network_are_probed(arch: str, count: int):
     network = untrained(Shape(arch=arch, input_size=64), seed=0).network
@@ -98,3 +123,18 @@ def test_the_settings_of_a_protocol_are_shown_whatever_the_run(tmp_path: Path):
     code, output = child.run(["evaluate", "NAME", "linear", "--help"], tmp_path)
     assert code == 0, output
     assert "--held-out" in output
+
+
+@pytest.mark.parametrize("protocol", ["linear", "mlp", "knn", "agreement"])
+def test_the_help_says_plainly_what_a_flag_takes(tmp_path: Path, protocol: str):
+    code, output = child.run(["evaluate", "NAME", protocol, "--help"], tmp_path)
+    assert code == 0, output
+    assert "None" not in output
+    assert "(default: )" not in output
+    sentences = [line[1:-1].strip() for line in output.splitlines() if line[1:].startswith("   ")]
+    assert sentences
+    assert not [sentence for sentence in sentences if "  " in sentence]
+    of_random = ("--like", "--arch", "--input-size", "--width")
+    assert [flag for flag in of_random if f" {flag} " in output] == (
+        [] if protocol == "agreement" else [*of_random]
+    )

@@ -9,6 +9,7 @@ from deepcluster.images.crops import CropRange
 from deepcluster.images.jitter import Jitter
 from deepcluster.presets import (
     automatic,
+    for_labels,
     paper_alexnet,
     paper_pic,
     paper_rgb,
@@ -94,7 +95,33 @@ def test_a_cpu_gets_fewer_epochs_of_more_images(images: int, epochs: int, passes
 @pytest.mark.parametrize(("images", "epochs"), [(300, 30), (5_000, 12), (10**5, 4)])
 def test_a_baseline_on_a_cpu_passes_as_often_as_ever(images: int, epochs: int):
     assert automatic(images, gpu=False, labels="folders")[0].epochs == epochs
-    assert automatic(images, gpu=True, labels="folders") == automatic(images, gpu=True)
+    assert (
+        automatic(images, gpu=True, labels="folders")[0].epochs
+        == automatic(images, gpu=True)[0].epochs
+    )
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_baseline_learns_labels_as_suits_them(gpu: bool):
+    recipe = automatic(5_000, gpu)[0]
+    run, reasons = automatic(5_000, gpu, labels="folders")
+    run.validate(5_000)
+    assert replace(for_labels(recipe), epochs=run.epochs) == run
+    paper = paper_alexnet()
+    assert (run.labels, run.crops, run.jitter, run.draw) == (
+        "folders",
+        paper.crops,
+        paper.jitter,
+        paper.draw,
+    )
+    differing = {"clustered", "views"}  # nothing is grouped
+    assert {**vars(run.network), **dict.fromkeys(differing)} == {
+        **vars(recipe.network),
+        **dict.fromkeys(differing),
+    }
+    assert (run.training.schedule, run.training.smoothing) == ("cosine", 0.0)
+    assert (run.training.head_momentum, run.training.batch) == (0.9, recipe.training.batch)
+    assert "suits labels" in reasons["training.schedule"]
 
 
 def test_of_another_network_the_same_place_is_clustered():

@@ -151,6 +151,27 @@ def test_a_study_from_a_folder_of_images_and_again(place: Path):
     assert "holds the study sobel" in other
 
 
+def test_an_interrupted_study_goes_on_to_the_same_figures(place: Path):
+    words = (
+        "reproduce sobel --data data --preset small --k 4 --epochs 2 --seeds 0 --probe-epochs 1 "
+        "--rows Sobel random-sobel --device cpu --workers 1 --out"
+    ).split()
+
+    def reached(out: str) -> list[dict]:
+        measured = json.loads((place / out / "data.json").read_text())["measured"]
+        return [one["judged"]["data"]["result"]["layers"] for one in measured]
+
+    code, output = child.run([*words, "whole"], place)
+    assert code == 0, output
+    code, output = child.run([*words, "parted"], place, "train.step:interrupt@3")
+    assert code == 130, output
+    assert not (place / "parted/data.json").exists()
+    code, output = child.run([*words, "parted"], place)
+    assert code == 0, output
+    assert "continuing after 0 epochs and 3 steps" in output
+    assert reached("parted") == reached("whole")
+
+
 def test_a_table_keeps_the_tasks_of_earlier_commands(tmp_path: Path):
     def columns(row: str, task: str) -> tuple[str, list[str]]:
         words = "reproduce table5 --smoke --device cpu --workers 1 --out out --rows".split()
@@ -237,7 +258,7 @@ def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
         ("reassign", "every 8 passes"),
         ("sobel", "random-rgb"),
         ("dimensions", "no PCA"),
-        ("depth", "random AlexNet"),  # VGG-16 takes minutes
+        ("depth", "VGG-16"),
         ("stopping", "1 epoch"),
         ("uncurated", "curated"),
         ("variants", "uncurated"),

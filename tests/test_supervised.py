@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from child import newest_checkpoint
 
+from deepcluster.runtime.run_folder import RunFolder
+
 KINDS = 4
 STEPS = 3  # in an epoch of 48 images
 
@@ -149,7 +151,24 @@ def test_nothing_is_announced_of_clusterings_that_are_not_made(images: Path, tmp
     code, output = child.run(["train", str(images), *words.split()], tmp_path)
     assert code == 0, output
     said = [line for line in output.splitlines() if line.startswith("  ")]
-    assert said == ["  a narrow AlexNet at 64 px: 48 images on a CPU"]
+    first, second = said
+    assert first == "  a narrow AlexNet at 64 px: 48 images on a CPU"
+    assert second.startswith("  a step that falls to zero, a head with momentum")
+
+
+def test_settings_suit_labels_with_a_preset_too_unless_others_are_given(
+    images: Path, tmp_path: Path
+):
+    words = (
+        "--preset small --k 3 --labels folders --epochs 1 --network.width 16 --device cpu --out run"
+    )
+    more = "--training.schedule constant --jitter.blur 0.5"
+    code, output = child.run(["train", str(images), *words.split(), *more.split()], tmp_path)
+    assert code == 0, output
+    effective = RunFolder(tmp_path / "run").settings["effective"]
+    told = ("training.schedule", "jitter.blur", "jitter.erase", "training.head_momentum")
+    assert [effective[name] for name in told] == ["constant", 0.5, 0.0, 0.9]
+    assert (effective["training.smoothing"], effective["network.views"]) == (0.0, 1)
 
 
 def test_a_folder_without_classes_is_refused(images: Path, tmp_path: Path):

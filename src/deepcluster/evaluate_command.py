@@ -23,6 +23,7 @@ from deepcluster.evaluate_flags import (
     Mlp,
     Nearest,
     Transferred,
+    WithRandom,
     flags_of,
 )
 from deepcluster.evaluation import record
@@ -69,8 +70,10 @@ def evaluate(words: list[str]) -> int:
     asked = flags.parsed(kind, rest, f"evaluate {name} {protocol}")
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
+    _refuse_out_among_images(asked)
     folder = None if name in UNTRAINED else trained_run(name)
-    _refuse_flags_of_random(asked, folder)
+    if isinstance(asked, WithRandom):
+        _refuse_flags_of_random(asked, folder)
     with (
         interruption.noticed(),
         joined(asked.device) as world,
@@ -85,7 +88,7 @@ def evaluate(words: list[str]) -> int:
     return 0
 
 
-def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) -> Evaluated:
+def subject_of(asked: WithRandom, name: str, folder: RunFolder | None, seed: int) -> Evaluated:
     """The network that the words name."""
     if folder is not None:
         return of_run(folder)
@@ -95,7 +98,7 @@ def subject_of(asked: Common, name: str, folder: RunFolder | None, seed: int) ->
     return start.grouped_like(begun_run(asked.like, "--like"))
 
 
-def subject_shape(asked: Common, name: str, folder: RunFolder | None) -> Shape:
+def subject_shape(asked: WithRandom, name: str, folder: RunFolder | None) -> Shape:
     """What the network that the words name is built from."""
     if folder is not None:
         return Shape.of_run(folder)
@@ -272,7 +275,25 @@ def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
     return words[0], words[1], words[2:]
 
 
-def _refuse_flags_of_random(asked: Common, folder: RunFolder | None) -> None:
+def _refuse_out_among_images(asked: Common) -> None:
+    # The data of VOC may be a folder that holds the devkit beside anything else.
+    if asked.out is None or not isinstance(asked, LinkFlags):
+        return
+    for flag in ("data", "train", "test"):
+        place: Path | None = getattr(asked, flag, None)
+        if place is None:
+            continue
+        # Beside train/ and val/ there are no images.
+        parts = [place / part for part in ("train", "val", "test") if (place / part).is_dir()]
+        out = asked.out.resolve()
+        if any(out.is_relative_to(part.resolve()) for part in parts or [place]):
+            raise UsageError(
+                f"--out {asked.out} lies in --{flag} {place}, among the images; choose another "
+                "--out, nothing was written"
+            )
+
+
+def _refuse_flags_of_random(asked: WithRandom, folder: RunFolder | None) -> None:
     given = {"--like": asked.like, "--arch": asked.arch, "--input-size": asked.input_size}
     for flag, value in {**given, "--width": asked.width}.items():
         if folder is not None and value is not None:

@@ -32,6 +32,20 @@ class Common:
     stores: Path = Path("evaluations/stores")
     """Where images are kept decoded for the next evaluation."""
 
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of products; auto is bfloat16 on a GPU."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU if there is one."""
+
+    workers: Count = None
+    """Threads that crop images; one for each core if not given."""
+
+
+@dataclass(frozen=True)
+class WithRandom(Common):
+    """Flags of protocols that judge an untrained network too."""
+
     like: Name = None
     """The run whose architecture random has."""
 
@@ -44,18 +58,9 @@ class Common:
     width: Count = None
     """Width of fc6 and fc7 of random (default 4096)."""
 
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of products; auto is bfloat16 on a GPU."""
-
-    device: str = "auto"
-    """cpu, cuda, or auto: the GPU if there is one."""
-
-    workers: Count = None
-    """Threads that crop images; one for each core if not given."""
-
 
 @dataclass(frozen=True)
-class Labelled(LinkFlags, Common):
+class Labelled(LinkFlags, WithRandom):
     """Flags of protocols that take images with one class each."""
 
     data: Folder = None
@@ -68,25 +73,43 @@ class Labelled(LinkFlags, Common):
     """Test images, if not data/val."""
 
 
+# Settings know nothing of flags: how the help shows those that may be left open is said here.
+@dataclass(frozen=True)
+class _LinearShown(LinearProbe):
+    layers: Annotated[tuple[str, ...], shown_as("NAME ...")] = ()
+
+
+@dataclass(frozen=True)
+class _MLPShown(MLPProbe):
+    hidden: Count = None
+
+
+@dataclass(frozen=True)
+class _NearestShown(KNearest):
+    layer: Name = None
+
+
 @dataclass(frozen=True)
 class Linear(Labelled):
     """A linear classifier on each frozen layer, all layers and candidates learnt together."""
 
-    settings: Annotated[LinearProbe, tyro.conf.arg(name="")] = field(default_factory=LinearProbe)
+    settings: Annotated[_LinearShown, tyro.conf.arg(name="")] = field(default_factory=_LinearShown)
 
 
 @dataclass(frozen=True)
 class Mlp(Labelled):
     """fc6 to fc8 learnt anew on the frozen convolutions."""
 
-    settings: Annotated[MLPProbe, tyro.conf.arg(name="")] = field(default_factory=MLPProbe)
+    settings: Annotated[_MLPShown, tyro.conf.arg(name="")] = field(default_factory=_MLPShown)
 
 
 @dataclass(frozen=True)
 class Nearest(Labelled):
     """The vote of the nearest training images, by cosine; nothing is learnt."""
 
-    settings: Annotated[KNearest, tyro.conf.arg(name="")] = field(default_factory=KNearest)
+    settings: Annotated[_NearestShown, tyro.conf.arg(name="")] = field(
+        default_factory=_NearestShown
+    )
 
     seed: int = 0
     """Of random: names its weights."""
@@ -97,12 +120,11 @@ class Agreement(LinkFlags, Common):
     """How well a run's groups agree with the folders of its own images, or of others (--data)."""
 
     data: Folder = None
-    """Images in one folder per class, or a list, shards or a store of such; of a folder with \
-    train/ and val/ (or test/) the latter."""
+    """One folder per class, or a list, shards or a store of such; of train/ and val/ the latter."""
 
 
 @dataclass(frozen=True)
-class Transferred(Common):
+class Transferred(WithRandom):
     """Flags of every protocol of transfer.
 
     One more is a subclass whose field `settings` is a `Transfer`, and its line in PROTOCOLS.

@@ -72,7 +72,7 @@ def alternate(sitting: Sitting) -> None:
 
         # Learn: predict the label from a random crop, every cluster drawn equally often.
         loss = learn(sitting, epoch, record)
-        record |= about_training(loss, record["clusters"], course.folder.journal())
+        record |= about_training(loss, record["clusters"], course.folder.journal(), "groups")
         course.complete(epoch, closed(record, sitting))
 
 

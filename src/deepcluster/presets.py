@@ -129,6 +129,31 @@ def with_arch(run: Run, arch: str) -> Run:
     return replace(run, network=replace(network, arch=arch, clustered=clustered))
 
 
+def for_labels(run: Run) -> Run:
+    """The same network as it learns labels that are there and stay, as a baseline to compare with.
+
+    Crops are the paper's, the step falls to zero, the head has momentum, and weights decay more:
+    what suits labels does not suit groups that change (`benchmarks/log.md`).
+    """
+    paper = Run()
+    return replace(
+        run,
+        labels="folders",
+        clustering_start="random",
+        draw=paper.draw,
+        crops=paper.crops,
+        jitter=paper.jitter,
+        network=replace(run.network, clustered="top", views=1),
+        training=replace(
+            paper.training,
+            weight_decay=1e-3,
+            schedule="cosine",
+            head_momentum=0.9,
+            batch=run.training.batch,
+        ),
+    )
+
+
 def automatic(
     images: int, gpu: bool, timed: bool = False, labels: Literal["clusters", "folders"] = "clusters"
 ) -> tuple[Run, dict[str, str]]:
@@ -177,6 +202,12 @@ def automatic(
             f"{run.network.views} views of an image, averaged before they are grouped: what they "
             "have in common groups better"
         )
+    if labels == "folders":
+        run = for_labels(run)
+        reasons["training.schedule"] = (
+            "a step that falls to zero, a head with momentum, a decay of 1e-3: what suits labels; "
+            "to be tuned by --training.step, --training.weight-decay and --epochs"
+        )
     if timed:
         epochs = 500
         reasons["epochs"] = "as many epochs as the minutes allow"
@@ -188,7 +219,7 @@ def automatic(
     chosen = replace(
         run,
         epochs=epochs,
-        draw=Draw(reassign=reassign),
+        draw=run.draw if labels == "folders" else Draw(reassign=reassign),
         clustering=KMeans(k=k, precision="bfloat16" if gpu else "float32"),
         whitening=Whitening(dimensions=dimensions),
     )

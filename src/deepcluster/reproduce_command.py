@@ -130,7 +130,8 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
     if asked.smoke:
         if not leads:
             raise UsageError("--smoke is for one process")
-        terms = smoke_terms(out / "images", asked.seeds or (0,), ten_crops, study.judge)
+        seeds = asked.seeds or (0,)
+        terms = smoke_terms(out / "images", seeds, ten_crops, study.judge, deep=study.is_deep)
         return replace(terms, recipe=_changed(terms.recipe, asked))
     assert asked.data is not None  # or it would have been refused
     first = Data("", *_splits("--data", asked.data))

@@ -36,7 +36,7 @@ def follow_labels(sitting: Sitting) -> None:
             head = fresh_head(network.width, classes, generator(run.seed, "head", 0))
         network.head = head.to(sitting.world.device)
         loss = learn(sitting, epoch, record)
-        record |= about_training(loss, classes, course.folder.journal())
+        record |= about_training(loss, classes, course.folder.journal(), "classes")
         course.complete(epoch, closed(record, sitting))
 
 

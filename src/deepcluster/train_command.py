@@ -13,7 +13,7 @@ from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
-from deepcluster.presets import PRESETS, automatic, with_arch
+from deepcluster.presets import PRESETS, automatic, for_labels, with_arch
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -34,7 +34,11 @@ SHORT = {
     "--workers": "--speed.workers",
 }
 
-_OF_ANY_LABELS = ("network.input_size", "precision")  # choices that are not about clusterings
+_OF_ANY_LABELS = (
+    "network.input_size",
+    "precision",
+    "training.schedule",
+)  # choices that are not about clusterings
 
 Folder = Annotated[Path | None, shown_as("DIR")]
 File = Annotated[Path | None, shown_as("FILE")]
@@ -155,7 +159,8 @@ def train(words: list[str]) -> int:
 
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
-            run = parsed(rest, with_arch(preset, arch)).run
+            labelled = first.run.labels == "folders"
+            run = parsed(rest, with_arch(for_labels(preset) if labelled else preset, arch)).run
             return with_suggested_k(run, images) if k_follows else (run, [])
         timed = first.run.minutes is not None
         start, reasons = automatic(images, gpu, timed, first.run.labels)

@@ -157,7 +157,7 @@ def test_of_every_class_some_images_are_held_out(splits_of_colours):
 
 def test_bad_data(planted, splits_of_colours):
     train, test = splits_of_colours
-    renamed = replace(test, names=["blue", "green", "rot"])
+    renamed = replace(test, names=["blue", "green", "rot"], place="elsewhere/val")
     with pytest.raises(DataError, match=r"classes differ: 'red' is in .*train and not in .*val"):
         QUICK(planted, train, renamed, Bench())
     few = replace(train, classes=np.where(np.arange(36) == 0, 0, 1 + np.arange(36) % 2))

@@ -82,4 +82,6 @@ def test_shares_of_the_gap():
         *(paper.TABLE1[name][0] for name in ("DeepCluster", "random", "ImageNet labels"))
     )
     assert [round(share or 0) for share in shares] == [17, 63, 78, 73, 60]
-    assert paper.gap_closed((1.0, None), (2.0, 1.0), (2.0, 3.0)) == (None, None)
+    assert paper.gap_closed((1.0, None), (2.0, 1.0), (2.9, 3.0)) == (None, None)
+    assert paper.gap_closed((4.0,), (2.0,), (6.0,), chance=3.0) == (50.0,)
+    assert paper.gap_closed((4.0,), (2.0,), (6.0,), chance=5.0) == (None,)

@@ -13,10 +13,13 @@ from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.labelled_images import LabelledImages
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.probe_result import ProbeResult, layer_result
+from deepcluster.settings import Run
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.tuning import _choice, _Trial, _tuned_by
 from deepcluster.studies.workshop import Workshop
+from deepcluster.training.optimizers import Optimization
 
 CHOSEN = Candidate(1.0, 0.0)
 
@@ -60,6 +63,27 @@ def test_a_trial_is_chosen_by_images_held_out_whatever_the_test_images_say(
     assert row.note.startswith("best of 3 on held-out images (45.0): step 0.6,")  # 60 and 30
     assert row.choices == {"conv1": CHOSEN, "conv2": CHOSEN}
     assert asked == 3 * [(str(terms.data[0].train), str(terms.data[0].test))]
+
+
+@pytest.mark.parametrize(
+    ("steps", "decays", "said"),
+    [
+        ((0.1, 0.6, 0.3), (1e-3,), " (the largest step of those tried)"),
+        ((0.1, 0.6, 0.9), (1e-3, 0.0), " (the largest step and the largest decay of those tried)"),
+        ((0.6,), (1e-3, 1e-4, 1e-2), ""),
+    ],
+)
+def test_a_choice_at_the_edge_of_what_was_tried_is_said(
+    steps: tuple[float, ...], decays: tuple[float, ...], said: str
+):
+    tried = [
+        replace(Run(), training=Optimization(step=step, weight_decay=decay))
+        for step in steps
+        for decay in decays
+    ]
+    trials = [_Trial(run, run.training.step, None) for run in tried]  # the first of equal ones
+    note = _tuned_by(Row.tuned("supervised", tuple(tried)), trials).note
+    assert note.endswith(f"{_choice(tried[steps.index(max(steps)) * len(decays)])}{said}")
 
 
 def test_a_row_learns_from_the_training_images_and_is_tested_on_the_others(

@@ -21,7 +21,7 @@ from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
-from deepcluster.studies import stopping
+from deepcluster.studies import stopping, table1
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Figured, Measured, Row
@@ -515,12 +515,19 @@ def test_a_row_that_was_tuned_by_itself_stays_as_it_was(
     assert workshop._settled(other, [first]).run.training.step == 0.1
 
 
-def test_what_is_chosen_by_images_it_knows_is_noted(workshop: Workshop):
-    terms = replace(workshop.terms, grid=Grid((0.05,), (1e-4,), (1,)))
+def test_what_is_chosen_by_images_it_knows_is_noted_where_it_is(workshop: Workshop, terms: Terms):
+    terms = replace(terms, tasks=(), grid=Grid((0.05,), (1e-4,), (1,)))
     workshop = replace(workshop, terms=terms)
-    results = workshop.carry_out([Row.tuned("supervised", terms.supervised())])
+    results = workshop.carry_out([Row.tuned("supervised", terms.supervised(), note="a note")])
     said = "its probes on first were chosen by images whose classes it had learnt"
-    assert said in results.note("supervised")  # which stands in the tables of the others, too
+    first, second = (
+        section.lines[0].note
+        for section in table1.sections(results, terms)
+        if section.title.startswith("top-1")
+    )
+    assert said in first
+    assert second == "a note"
+    assert results.note("supervised") == first
 
 
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):

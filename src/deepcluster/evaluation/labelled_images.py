@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from deepcluster.evaluation.bench import Bench
-from deepcluster.images.folder import encoded
+from deepcluster.images.folder import decoded, encoded
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
@@ -50,6 +50,8 @@ class LabelledImages:
     """The hash of each image's file."""
     left_out: Sequence[tuple[str, str]]
     """Files that cannot be used, each with the reason."""
+    left_out_of: Mapping[str, int]
+    """How many of these are of each class."""
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -108,8 +110,10 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
         )
     images = cropped_from(store, size, bench)
     contents = index.usable["hash"]
+    broken = Counter(index.table.filter(pc.is_valid(index.table["reason"]))["label"].to_pylist())
+    names, fingerprint = index.classes, index.fingerprint
     return LabelledImages(
-        where, images, index.labels, index.classes, index.fingerprint, contents, unusable
+        where, images, index.labels, names, fingerprint, contents, unusable, broken
     )
 
 
@@ -156,9 +160,17 @@ def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> Non
         return
     for one, other in ((train, test), (test, train)):
         if missing := sorted({*one.names} - {*other.names}):
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            name, more = missing[0], f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            broken = other.left_out_of.get(name, 0)
+            if broken or Path(decoded(other.place), decoded(name)).is_dir():
+                files = "1 file there is" if broken == 1 else f"{broken:,} files there are"
+                raise DataError(
+                    f"there is no usable image of class {name!r}{more} in {other.place}"
+                    f"{f' ({files} unusable)' if broken else ''}; put some there, or take the "
+                    f"class out of {one.place}"
+                )
             raise DataError(
-                f"the classes differ: {missing[0]!r}{more} is in {one.place} and not in "
+                f"the classes differ: {name!r}{more} is in {one.place} and not in "
                 f"{other.place}; both need the same class folders"
             )
 

@@ -23,7 +23,6 @@ from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.map_layers import channels_of, map_layer, maps_of
 from deepcluster.evaluation.retrieval_result import (
     RetrievalResult,
-    counted,
     found_by,
     outcome_of,
     summary,
@@ -34,6 +33,7 @@ from deepcluster.evaluation.transfer import (
     Material,
     Outcome,
     Stages,
+    counted,
 )
 from deepcluster.evaluation.whole_images import LEAST, Wanted, WholeImages
 from deepcluster.features import PCA

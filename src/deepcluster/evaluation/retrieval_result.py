@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepcluster.evaluation.landmarks import Landmarks, Query, Relevance
 from deepcluster.evaluation.ranking import Ranking
-from deepcluster.evaluation.transfer import Outcome, Shown, percent
+from deepcluster.evaluation.transfer import Outcome, Shown, counted, percent
 from deepcluster.images.folder import encoded
 from deepcluster.images.source import Source
 
@@ -175,11 +175,6 @@ def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None)
             "are searched; the paper's is learnt on others"
         )
     return said
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """How many, and of what; more than one is called `many`, the noun with an s if not given."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _some(things: Sequence[str]) -> str:

@@ -12,6 +12,9 @@ from deepcluster.runtime.run_folder import RUNS, RunFolder, run_place
 
 UNTRAINED = ("random", "random-rgb", "random-sobel")
 
+_SUPERVISED = {"supervised": None, "supervised-rgb": "rgb", "supervised-sobel": "sobel"}
+"""Names of baselines among the runs, each with the front that it promises."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -60,7 +63,22 @@ def trained_run(name: str) -> RunFolder:
             f"--like {found}"
         )
     folder.verify_settings()
+    if name in _SUPERVISED:
+        _refuse_other_than(name, folder)
     return folder
+
+
+def _refuse_other_than(name: str, folder: RunFolder) -> None:
+    """Raise where a run that is called as a baseline is none: its figures would be taken for it."""
+    front = Shape.of_run(folder).front
+    labelled = folder.settings["effective"].get("labels") == "folders"
+    if labelled and _SUPERVISED[name] in (None, front):
+        return
+    is_what = f"has the front {front}" if labelled else "has learnt no labels"
+    raise UsageError(
+        f"{folder.path} {is_what}, and {name} means another network: {_made_by(name)}; or give "
+        "this one by its path"
+    )
 
 
 def begun_run(name: str, flag: str) -> RunFolder:
@@ -76,14 +94,16 @@ def _no_run(name: str) -> str:
     there = next((place for place in (Path(name), RUNS / name) if place.exists()), None)
     if there is not None:
         return f"{there} is no run folder: it has no settings.json"
-    if name.startswith("supervised"):
-        front = name.removeprefix("supervised-")
-        says = f"--network.front {front} " if front in ("rgb", "sobel") else ""
-        return (
-            f"no run is called {name}; make it: deepcluster train IMAGES --labels folders "
-            f"{says}--out runs/{name}"
-        )
+    if name in _SUPERVISED:
+        return f"no run is called {name}; {_made_by(name)}"
     runs = [path.name for path in RUNS.iterdir()] if RUNS.is_dir() else []
-    close = get_close_matches(name, [*runs, *UNTRAINED], n=1)
+    close = get_close_matches(name, [*runs, *UNTRAINED, *_SUPERVISED], n=1)
     hint = f"did you mean {close[0]}?" if close else f"or say {', '.join(UNTRAINED)}"
     return f"there is no run {name}; give its folder, {hint}"
+
+
+def _made_by(name: str) -> str:
+    """How to make a supervised baseline of this name."""
+    front = _SUPERVISED[name]
+    says = f"--network.front {front} " if front else ""
+    return f"make it: deepcluster train IMAGES --labels folders {says}--out runs/{name}"

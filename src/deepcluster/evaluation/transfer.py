@@ -165,3 +165,8 @@ class Stages:
 def percent(share: float | None) -> str:
     """A share as tables show it."""
     return "-" if share is None else f"{100 * share:.1f}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """How many, and of what; more than one is called `many`, the noun with an s if not given."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -22,7 +22,15 @@ from deepcluster.evaluation.mean_iou import Overlap
 from deepcluster.evaluation.segmented_images import SegmentedImages
 from deepcluster.evaluation.segmenter_training import Course, confusion_of, taught
 from deepcluster.evaluation.step_search import best_step, remark, searched
-from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
+from deepcluster.evaluation.transfer import (
+    Contender,
+    Material,
+    Outcome,
+    Shown,
+    Stages,
+    counted,
+    percent,
+)
 from deepcluster.evaluation.voc import (
     Devkit,
     Split,
@@ -342,7 +350,7 @@ class VOCSegmentation:
                 + "; the mean is over the others"
             )
         spent = sum(one["seconds"]["all"] for one in results.values())
-        said.append(f"{spent:.1f} s to learn and test with {len(results)} seeds")
+        said.append(f"{spent:.1f} s to learn and test with {counted(len(results), 'seed')}")
         return said
 
 

@@ -54,4 +54,6 @@ def figure(canvas: Figure, results: Results, terms: Terms) -> None:
     axes.legend()
 
 
-STUDY = Study("depth", rows, sections, figure, source=f"{paper.TABLE4_SOURCE}: another task")
+STUDY = Study(
+    "depth", rows, sections, figure, source=f"{paper.TABLE4_SOURCE}: another task", is_deep=True
+)

@@ -58,10 +58,13 @@ def _share(results: Results, terms: Terms, *names: str) -> Line | None:
     if not {*names} <= {*results.names}:
         return None
     theirs = [(PRINTED[name],) for name in names]
-    found = [[results.best_layer(name, data.name) for data in terms.data] for name in names]
-    ours = [tuple(None if one is None else one.mean for one in row) for row in found]
+    ours: list[float | None] = []
+    for data in terms.data:
+        found = (results.best_layer(name, data.name) for name in names)
+        means = [(None if one is None else one.mean,) for one in found]
+        ours += paper.gap_closed(*means, chance=results.chance(data.name))
     note = f"between {names[1]} and {names[2]}"
-    return Line(names[0], paper.gap_closed(*theirs), paper.gap_closed(*ours), note)
+    return Line(names[0], paper.gap_closed(*theirs), ours, note)
 
 
 STUDY = Study(

@@ -66,7 +66,7 @@ def write(
                 "differs": differing(row.run, terms.recipe),
                 "images": None if row.images is None else str(row.images),
                 "adopted": {seed: str(place) for seed, place in row.adopted.items()},
-                "note": row.note,
+                "note": results.note(row.name),
             }
             for row in results.rows
         },

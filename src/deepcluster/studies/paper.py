@@ -89,14 +89,23 @@ TABLE5: dict[str, Tasks] = {
 SOBEL_HELPS_OXFORD = 5.5
 """Points of mAP that Sobel filters add to a supervised VGG-16 on Oxford (section 5.3, in words)."""
 
-_NO_GAP = 0.01  # percent: one image of ten thousand
+_LEAST = 1.0  # points: shares of less are mostly noise
 
 
-def gap_closed(ours: Figures, random: Figures, supervised: Figures) -> Figures:
-    """How much of the way from random to supervised was gone, in percent; none of no way."""
+def gap_closed(
+    ours: Figures, random: Figures, supervised: Figures, *, chance: float = 0.0
+) -> Figures:
+    """How much of the way from random to supervised was gone, in percent; none of hardly any way.
+
+    Args:
+        ours: In percent, as the others.
+        random: Where the way begins.
+        supervised: Where it ends.
+        chance: Points that may be nothing but chance.
+    """
     return tuple(
         None
-        if value is None or low is None or high is None or high - low < _NO_GAP
+        if value is None or low is None or high is None or high - low < max(_LEAST, chance)
         else 100 * (value - low) / (high - low)
         for value, low, high in zip(ours, random, supervised, strict=True)
     )

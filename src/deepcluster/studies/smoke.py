@@ -26,23 +26,41 @@ from deepcluster.studies.terms import Data, Grid, Terms
 from deepcluster.training.optimizers import Optimization
 
 TRAIN, TEST = 30, 20  # crops of each picture
-_FEW, _SHORT = 3, 2  # crops of each picture, and epochs, where tasks judge and not the pictures
+_FEW, _SHORT = 3, 2  # crops, and epochs, where tasks judge and not the pictures; crops for VGG-16
 _DIVIDE = 0.62  # of a picture's width: crops to learn from are left of it, those to test on right
 _KINDS, _SIDE = 8, 72
 
 
 def smoke_terms(
-    folder: Path, seeds: tuple[int, ...], ten_crops: bool, judge: Judge = "linear"
+    folder: Path,
+    seeds: tuple[int, ...],
+    ten_crops: bool,
+    judge: Judge = "linear",
+    *,
+    deep: bool = False,
 ) -> Terms:
-    """Tiny terms; the images are written into the folder unless they are there."""
+    """Tiny terms; the images are written into the folder unless they are there.
+
+    Args:
+        folder: For the images.
+        seeds: Of the study.
+        ten_crops: Whether probes take the mean of ten crops too.
+        judge: Of the study.
+        deep: Whether it trains and probes VGG-16, which few images take long enough.
+    """
     done = folder / "done"
     by_task = judge in BY_TASK
-    crops = _FEW if by_task else TRAIN
+    crops = _FEW if by_task or deep else TRAIN
+    data = tuple(
+        Data(name, folder / name / "train", folder / name / "val")
+        for name in ("pictures", "gratings")
+    )
     if not done.exists():
-        write_demo_images(folder / "pictures" / "train", crops, part=(0, _DIVIDE))
-        write_demo_images(folder / "pictures" / "val", TEST, part=(_DIVIDE, 1))
-        _write_gratings(folder / "gratings" / "train", 15, seed=0)
-        _write_gratings(folder / "gratings" / "val", 10, seed=1)
+        pictures, gratings = data
+        write_demo_images(pictures.train, crops, part=(0, _DIVIDE))
+        write_demo_images(pictures.test, _FEW if deep else TEST, part=(_DIVIDE, 1))
+        _write_gratings(gratings.train, _FEW if deep else 15, seed=0)
+        _write_gratings(gratings.test, _FEW if deep else 10, seed=1)
         if judge == "transfer":
             write_devkit(folder)
         elif judge == "retrieval":
@@ -53,7 +71,7 @@ def smoke_terms(
         epochs=_SHORT if by_task else 7,
         network=Architecture(input_size=64, width=1024, dropout=0.0),
         whitening=Whitening(dimensions=24),
-        clustering=KMeans(k=12 if by_task else 36),
+        clustering=KMeans(k=12 if crops == _FEW else 36),
         clustering_start="previous",
         draw=Draw(reassign=1 if by_task else 2),
         # In so few steps only a head that stays learns anything.
@@ -63,10 +81,7 @@ def smoke_terms(
     )
     short = {"epochs": 6, "batch": 32, "watch": 6, "ten_crops": ten_crops}
     return Terms(
-        data=tuple(
-            Data(name, folder / name / "train", folder / name / "val")
-            for name in ("pictures", "gratings")
-        ),
+        data=data,
         images=crops * len(PICTURES),
         recipe=recipe,
         lists=folder / "lists",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ class Row:
     adopted: Mapping[int, Path] = field(default_factory=dict)
     """Runs that were trained before, by seed: only these are judged, and none is trained."""
     note: str = ""
+    notes_on: Mapping[str, str] = field(default_factory=dict)
+    """What is to be said of its figures on one data set, by that one's name."""
 
     @staticmethod
     def tuned(name: str, candidates: tuple[Run, ...], **more: Any) -> Row:
@@ -128,9 +131,19 @@ class Results:
         """The row of this name, if it was run."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def note(self, row: str) -> str:
-        """What is to be said of a row."""
-        return next((entry.note for entry in self.rows if entry.name == row), "")
+    def note(self, row: str, data: str | None = None) -> str:
+        """What is to be said of a row, on one data set or on all."""
+        if (found := self.row(row)) is None:
+            return ""
+        of_data = (said for name, said in found.notes_on.items() if data in (None, name))
+        return "; ".join(said for said in (found.note, *of_data) if said)
+
+    def chance(self, data: str) -> float:
+        """Points that two equally good networks may be apart, by so many test images.
+
+        One standard error of the difference of two accuracies, at 50%, where it is largest.
+        """
+        return 100 / math.sqrt(2 * self.measured[0].judged[data]["result"]["tested_on"])
 
     def of(self, row: str) -> list[Measured]:
         """All seeds of one row; none where it was not run."""
@@ -160,7 +173,7 @@ class Results:
     ) -> Line:
         """The row's accuracies, layer by layer, beside the paper's."""
         ours = list(self.top1(row, data, ten_crops).values())
-        return Line(row, paper, ours, self.note(row))
+        return Line(row, paper, ours, self.note(row, data))
 
     def best_layer(self, row: str, data: str) -> Figured | None:
         """Accuracy at the layer that is best for each seed, over seeds."""
@@ -203,6 +216,8 @@ class Study:
     """Whether the paper's figures are those of ten crops, so that ours must be."""
     takes_voc: bool = False
     """Whether a probe's figures may have mAP on VOC 2007's val beside them."""
+    is_deep: bool = False
+    """Whether it trains and probes VGG-16, so that its smallest size has few images."""
     needs_second: bool = False
     """Whether it cannot do without a second data set."""
     prepare: Callable[[Terms], None] = field(default=lambda terms: None)

@@ -79,21 +79,22 @@ def _printed(place: int) -> dict[str, paper.Figures]:
 def _shares(results: Results, data: str, printed: dict[str, paper.Figures]) -> list[Line]:
     """Of every seed of every row that learns without labels, between the means of the two others.
 
-    The two others have the same front, where they were run; else they are the recipe's.
+    The two others have the same front; a row whose front they were not run with has no share.
     """
-    lines = []
+    lines, found = [], False
     for row in results.rows:
         if not row.trained or row.run.labels == "folders":
             continue
         low, high = (_with_front(results, of, row) for of in ("random", "supervised"))
-        if low is None or high is None or low.run.network.front != high.run.network.front:
-            low, high = (results.row(of) for of in ("random", "supervised"))
+        of_seeds = [tuple(one.top1(data).values()) for one in results.of(row.name)]
         if low is None or high is None:
+            none = [None for _ in of_seeds[0]]
+            lines.append(Line(row.name, "-", none, "no random and supervised with its front"))
             continue
+        found = True
         ends = [_means(results, end.name, data) for end in (low, high)]
-        by_seed = [
-            paper.gap_closed(tuple(one.top1(data).values()), *ends) for one in results.of(row.name)
-        ]
+        chance = results.chance(data)
+        by_seed = [paper.gap_closed(figures, *ends, chance=chance) for figures in of_seeds]
         theirs: paper.Figures | str = "-"
         if row.name in printed:
             own = (printed[name] for name in (row.name, "random", "supervised"))
@@ -101,7 +102,7 @@ def _shares(results: Results, data: str, printed: dict[str, paper.Figures]) -> l
         ours = [_over_seeds(shares) for shares in zip(*by_seed, strict=True)]
         note = f"between {low.name} and {high.name}"
         lines.append(Line(row.name, theirs, ours, note))
-    return lines
+    return lines if found else []
 
 
 def _with_front(results: Results, name: str, row: Row) -> Row | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
-from deepcluster.presets import PRESETS, automatic, paper_alexnet, with_arch
+from deepcluster.presets import PRESETS, automatic, for_labels, paper_alexnet, with_arch
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
@@ -126,31 +126,16 @@ class Terms:
         )
 
     def supervised(self, front: Literal["sobel", "rgb"] | None = None) -> tuple[Run, ...]:
-        """The candidates of the supervised baseline: the recipe's network, on the classes.
-
-        Crops are the paper's, the step falls to zero, the head has momentum: what suits labels.
-        """
-        paper, own = Run(), self.recipe
+        """The candidates of the supervised baseline: the recipe's network, on the classes."""
+        own = for_labels(self.recipe)
         network = own.network if front is None else replace(own.network, front=front)
         return tuple(
             replace(
                 own,
-                labels="folders",
                 epochs=epochs,
                 clustering=KMeans(k=self.k, precision=_precision(own)),
-                clustering_start="random",
-                draw=paper.draw,
-                crops=paper.crops,
-                jitter=paper.jitter,
-                network=replace(network, clustered="top", views=1),
-                training=replace(
-                    paper.training,
-                    step=step,
-                    weight_decay=decay,
-                    schedule="cosine",
-                    head_momentum=0.9,
-                    batch=own.training.batch,
-                ),
+                network=network,
+                training=replace(own.training, step=step, weight_decay=decay),
             )
             for epochs in self.grid.epochs
             for decay in self.grid.decays

@@ -147,7 +147,23 @@ def _tuned_by(row: Row, trials: Sequence[_Trial]) -> Row:
     """The row with the best of its candidates."""
     best = max(trials, key=lambda trial: trial.score)
     note = f"best of {len(trials)} on held-out images ({100 * best.score:.1f}): {_choice(best.run)}"
+    if edges := _edges(best.run, [trial.run for trial in trials]):
+        note += f" ({' and '.join(edges)} of those tried)"
     return replace(row, run=best.run, choices=best.choices).noted(note)
+
+
+def _edges(best: Run, tried: Sequence[Run]) -> list[str]:
+    """In what the best lies at the edge of what was tried, so that beyond may be better."""
+    found = []
+    for what, value in (
+        ("step", lambda run: run.training.step),
+        ("decay", lambda run: run.training.weight_decay),
+        ("number of epochs", lambda run: run.epochs),
+    ):
+        values = {value(run) for run in tried}
+        if len(values) > 1 and value(best) in (min(values), max(values)):
+            found.append(f"the {'smallest' if value(best) == min(values) else 'largest'} {what}")
+    return found
 
 
 def _log_of(trials: Sequence[_Trial]) -> str:

@@ -238,4 +238,5 @@ class Workshop:
         row = Tuning(self._networks).settled(row, before)
         by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
         known = by_probe and (row.choices is None or self.judge != "linear")
-        return row.noted(_KNOWN.format(self.terms.data[0].name)) if known else row
+        first = self.terms.data[0].name
+        return replace(row, notes_on={first: _KNOWN.format(first)}) if known else row

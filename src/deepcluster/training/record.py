@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,16 +47,22 @@ def about_clusters(
     }
 
 
-def about_training(loss: float, clusters: int, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """The loss beside that of a head that guesses; `before` are the journal's lines so far."""
-    guessing = math.log(clusters)
+def about_training(
+    loss: float, count: int, before: list[dict[str, Any]], kind: Literal["groups", "classes"]
+) -> dict[str, Any]:
+    """The loss beside that of a head that guesses among so many groups, or classes.
+
+    `before` are the journal's lines so far.
+    """
+    guessing = math.log(count)
     recent = [*((entry["loss"], entry["ln_k"]) for entry in before[-2:]), (loss, guessing)]
     if len(recent) == 3 and all(lost > 0.99 * guess for lost, guess in recent):
+        fewer = "a smaller --k or --batch" if kind == "groups" else "a smaller --batch"
         warnings.warn(
             HeadIsGuessing(
                 f"for three epochs the loss ({loss:.3f}) has been that of guessing among "
-                f"{clusters} groups (ln k = {guessing:.3f}): the network is not learning yet; if "
-                "this lasts, try a larger --training.step, a smaller --k or --batch, or more images"
+                f"{count} {kind} (ln k = {guessing:.3f}): the network is not learning yet; if "
+                f"this lasts, try a larger --training.step, {fewer}, or more images"
             ),
             stacklevel=2,
         )
