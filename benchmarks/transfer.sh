@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Table 2, and AlexNet's rows of table 5, from nothing on one GPU: what transfer_small-alexnet.md is made by.
+# Table 2 (but for random-rgb), and AlexNet's rows of table 5, from nothing on one GPU.
 #
 #   benchmarks/transfer.sh DATA OUT [FLAGS of reproduce ...]
 #
@@ -15,6 +15,7 @@ common=(--data "$data/tiny-imagenet-100" --preset small-alexnet --seeds 0
     --supervised-steps 0.05 --supervised-decays 2e-3 --supervised-epochs 60 "$@")
 voc=(--voc "$data/VOCdevkit")
 lanes=()
+trap 'for one in "${lanes[@]}"; do kill "${one%%:*}" 2>/dev/null || true; done' EXIT
 
 # A command beside the others, with a log of its own.
 lane() {
@@ -31,7 +32,7 @@ together() {
         wait "${one%%:*}" || { failed=1; echo "${one#*:} failed: $(tail -n 1 "$out/${one#*:}.log")" >&2; }
     done
     lanes=()
-    echo "$(date +%T) $1 done"
+    ((failed)) || echo "$(date +%T) $1 done"
     return "$failed"
 }
 
@@ -46,7 +47,10 @@ for task in "classification all" "detection fc6-8" "detection all" "segmentation
     lane "${task// /-}" table2 "${voc[@]}" "${trained[@]}" --tasks "$task" "${from[@]}"
 done
 whiten=$out/whiten.txt
-find "$(realpath "$data/VOCdevkit/VOC2007/JPEGImages")" -type f | sort | head -n 1000 >"$whiten"
+devkit=$(realpath "$data/VOCdevkit/VOC2007")
+sed -n '1,1000{s/ .*//;p}' "$devkit/ImageSets/Main/trainval.txt" | while read -r name; do
+    ls "$devkit/JPEGImages/$name".*
+done >"$whiten"
 alexnet=("supervised AlexNet" "random AlexNet" "DeepCluster AlexNet")
 lane table5 table5 --oxford "$data/oxford5k-small" --whiten-on "$whiten" --retrieval-size 480 --rows "${alexnet[@]}" "${from[@]}"
 together "tasks"

@@ -58,11 +58,12 @@ def test_impossible_numbers(without_images: Path, words: str, sentence: str):
 @pytest.mark.parametrize(
     ("words", "inside"),
     [
-        ("random knn --data data --out data/train", "--data data"),
-        ("random linear --data data --out data/val/results", "--data data"),
-        ("random mlp --train data/train --test data/val --out link", "--test data/val"),
-        ("random agreement --data data/train --out data/train/kind0", "--data data/train"),
-        ("random retrieval --data data/val --out data/../data/val", "--data data/val"),
+        ("random knn --data data --out data/train", "data/train"),
+        ("random linear --data data --out data/val/results", "data/val"),
+        ("random mlp --train data/train --test data/val --out link", "data/val"),
+        ("random agreement --data data/train --out data/train/kind0", "data/train"),
+        ("random agreement --data data --out data/train", "data/train"),
+        ("random retrieval --data data/val --out data/../data/val", "data/val"),
     ],
 )
 def test_no_result_is_written_among_images(without_images: Path, words: str, inside: str):

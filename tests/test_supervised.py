@@ -153,7 +153,7 @@ def test_nothing_is_announced_of_clusterings_that_are_not_made(images: Path, tmp
     said = [line for line in output.splitlines() if line.startswith("  ")]
     first, second = said
     assert first == "  a narrow AlexNet at 64 px: 48 images on a CPU"
-    assert second.startswith("  a step that falls to zero, a head with momentum")
+    assert second.startswith("  what suits labels: the paper's crops, a step that falls")
 
 
 def test_settings_suit_labels_with_a_preset_too_unless_others_are_given(

@@ -197,11 +197,11 @@ def _evaluate(words: list[str]) -> int:
 
         print(HELP)
         return 0
-    from deepcluster.evaluation.subject import UNTRAINED, trained_run
+    from deepcluster.evaluation.subject import UNTRAINED, judged_run
 
     helps = bool({"-h", "--help"} & {*words})  # the settings are the same whatever the run
     if not words[0].startswith("-") and words[0] not in UNTRAINED and not helps:
-        trained_run(words[0])
+        judged_run(words[0])
     from deepcluster.evaluate_command import evaluate
 
     return evaluate(words)

@@ -19,6 +19,7 @@ from deepcluster.evaluate_flags import (
     Agreement,
     Common,
     Labelled,
+    Landmarks,
     Linear,
     Mlp,
     Nearest,
@@ -38,14 +39,16 @@ from deepcluster.evaluation.labelled_images import (
     LabelledImages,
     judged_part,
     opened,
+    parts_of,
     said_of_both,
     splits,
 )
+from deepcluster.evaluation.landmarks import images_of
 from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
 from deepcluster.evaluation.mlp import hidden_width
 from deepcluster.evaluation.probe_result import ProbeResult
-from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, trained_run
+from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, judged_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
 from deepcluster.flags import refuse_unknown
 from deepcluster.images.source import quick_check
@@ -71,7 +74,7 @@ def evaluate(words: list[str]) -> int:
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
     _refuse_out_among_images(asked)
-    folder = None if name in UNTRAINED else trained_run(name)
+    folder = None if name in UNTRAINED else judged_run(name)
     if isinstance(asked, WithRandom):
         _refuse_flags_of_random(asked, folder)
     with (
@@ -276,20 +279,21 @@ def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
 
 
 def _refuse_out_among_images(asked: Common) -> None:
-    # The data of VOC may be a folder that holds the devkit beside anything else.
-    if asked.out is None or not isinstance(asked, LinkFlags):
+    if asked.out is None:
         return
-    for flag in ("data", "train", "test"):
-        place: Path | None = getattr(asked, flag, None)
-        if place is None:
-            continue
-        # Beside train/ and val/ there are no images.
-        parts = [place / part for part in ("train", "val", "test") if (place / part).is_dir()]
-        out = asked.out.resolve()
-        if any(out.is_relative_to(part.resolve()) for part in parts or [place]):
+    places: Sequence[Path] = ()  # VOC's may be a folder that holds the devkit beside anything else
+    if isinstance(asked, Labelled):
+        places = splits(asked.data, asked.train, asked.test)
+    elif isinstance(asked, Agreement) and asked.data is not None:
+        places = parts_of(asked.data)
+    elif isinstance(asked, Landmarks) and asked.data is not None:
+        named = asked.settings.images
+        places = [Path(named) if named else images_of(asked.data)]
+    for place in places:
+        if asked.out.resolve().is_relative_to(place.resolve()):
             raise UsageError(
-                f"--out {asked.out} lies in --{flag} {place}, among the images; choose another "
-                "--out, nothing was written"
+                f"--out {asked.out} lies in {place}, among the images; choose another --out, "
+                "nothing was written"
             )
 
 

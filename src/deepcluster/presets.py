@@ -129,6 +129,12 @@ def with_arch(run: Run, arch: str) -> Run:
     return replace(run, network=replace(network, arch=arch, clustered=clustered))
 
 
+OF_LABELS = (
+    "what suits labels: the paper's crops, a step that falls to zero, a head with momentum, more "
+    "decay; to be tuned by --training.step, --training.weight-decay and --epochs"
+)
+
+
 def for_labels(run: Run) -> Run:
     """The same network as it learns labels that are there and stay, as a baseline to compare with.
 
@@ -204,10 +210,7 @@ def automatic(
         )
     if labels == "folders":
         run = for_labels(run)
-        reasons["training.schedule"] = (
-            "a step that falls to zero, a head with momentum, a decay of 1e-3: what suits labels; "
-            "to be tuned by --training.step, --training.weight-decay and --epochs"
-        )
+        reasons["training.schedule"] = OF_LABELS
     if timed:
         epochs = 500
         reasons["epochs"] = "as many epochs as the minutes allow"

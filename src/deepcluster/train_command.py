@@ -13,7 +13,7 @@ from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
-from deepcluster.presets import PRESETS, automatic, for_labels, with_arch
+from deepcluster.presets import OF_LABELS, PRESETS, automatic, for_labels, with_arch
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -161,7 +161,8 @@ def train(words: list[str]) -> int:
         if preset is not None:
             labelled = first.run.labels == "folders"
             run = parsed(rest, with_arch(for_labels(preset) if labelled else preset, arch)).run
-            return with_suggested_k(run, images) if k_follows else (run, [])
+            run, of_k = with_suggested_k(run, images) if k_follows else (run, [])
+            return run, [OF_LABELS, *of_k] if labelled else of_k
         timed = first.run.minutes is not None
         start, reasons = automatic(images, gpu, timed, first.run.labels)
         if arch != start.network.arch:

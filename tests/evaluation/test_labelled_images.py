@@ -70,3 +70,12 @@ def test_a_class_folder_that_is_missing(data: Path):
         f"the classes differ: {kind.name!r} is in {data / 'train'} and not in {data / 'val'}; "
         "both need the same class folders"
     )
+
+
+@pytest.mark.parametrize("label", ["/", "/tmp", "a" * 300])
+def test_the_label_of_a_list_is_no_place(data: Path, label: str):
+    images = sorted((data / "train").rglob("*.png"))
+    lines = [f"train/{one.parent.name}/{one.name},{one.parent.name}" for one in images[1:]]
+    rest = f"train/{images[0].parent.name}/{images[0].name},{label}"
+    (data / "train.csv").write_text("\n".join(["path,label", rest, *lines]))
+    assert complaint(data / "train.csv", data / "val").startswith(f"the classes differ: {label!r}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepcluster.evaluation.subject import trained_run
+from deepcluster.evaluation.subject import judged_run, trained_run
 from deepcluster.runtime.errors import UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run, flat
@@ -32,7 +32,7 @@ def test_a_baseline_is_what_its_name_promises():
         ("supervised-sobel", "sobel"),
     ):
         finished(name, "folders", front)
-        assert trained_run(name).path == Path("runs") / name
+        assert judged_run(name).path == Path("runs") / name
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,13 @@ def test_a_run_that_is_called_as_a_baseline_and_is_none_is_refused(
 ):
     finished(name, labels, front)
     with pytest.raises(UsageError, match=f"runs/{name} {why}.*make it: .* --out runs/{name}"):
-        trained_run(name)
-    assert trained_run(f"runs/{name}").path == Path("runs") / name  # by its path it is any run
+        judged_run(name)
+    # By its path, or where it is only looked at, it is a run like any other.
+    assert judged_run(f"runs/{name}").path == trained_run(name).path == Path("runs") / name
 
 
 def test_a_name_that_is_nearly_a_baselines_is_asked_about():
     with pytest.raises(UsageError, match=r"no run supervised-blue; .*did you mean supervised"):
-        trained_run("supervised-blue")
+        judged_run("supervised-blue")
     with pytest.raises(UsageError, match=r"--network.front sobel --out runs/supervised-sobel"):
-        trained_run("supervised-sobel")
+        judged_run("supervised-sobel")

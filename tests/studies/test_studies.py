@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.transfer import UNKNOWN
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
@@ -321,6 +322,16 @@ def test_a_table_names_every_circumstance_its_parts_came_about_in(terms: Terms):
     assert "Commit of GPU, torch 2, GPU; Commit of CPU, torch 2, CPU; seeds" in text
     assert "seeds 0, 1 (own); 0 (before)." in text
     assert "reader" not in text
+
+
+def test_a_table_names_where_stages_came_about_and_not_where_they_were_put_down(terms: Terms):
+    here = {"commit": "here", "versions": {"torch": "2"}, "device": "GPU"}
+    part = {"made": here, "stages_made": [{**here, "commit": "lender"}, UNKNOWN]}
+    found = (Measured("random", 0, {"a task": part}),)
+    results = Results((Row("random", terms.recipe, trained=False),), found)
+    text = markdown(table1.STUDY, results, [], {"command": "the command"})
+    assert "Commit lender, torch 2, GPU; Commit unknown, unknown device; seeds 0." in text
+    assert "Commit here" not in text
 
 
 PARTS = ("fc6-8", "all")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,15 @@ def splits(data: Path | None, train: Path | None, test: Path | None) -> tuple[Pa
     return train, test
 
 
+def parts_of(place: Path) -> list[Path]:
+    """The training and the test images, where a folder has its images in two parts; else itself."""
+    there = [place / name for name in _TESTS if (place / name).is_dir()]
+    return [place / "train", there[0]] if there and (place / "train").is_dir() else [place]
+
+
 def judged_part(place: Path) -> Path:
     """The test images, where a folder has its images in two parts; else the folder itself."""
-    there = [place / name for name in _TESTS if (place / name).is_dir()]
-    return there[0] if there and (place / "train").is_dir() else place
+    return parts_of(place)[-1]
 
 
 def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> None:
@@ -160,9 +166,11 @@ def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> Non
         return
     for one, other in ((train, test), (test, train)):
         if missing := sorted({*one.names} - {*other.names}):
-            name, more = missing[0], f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            empty = [name for name in missing if _has_folder(other, name)]
+            name, *others = empty or missing
+            more = f" and {len(others)} more" if others else ""
             broken = other.left_out_of.get(name, 0)
-            if broken or Path(decoded(other.place), decoded(name)).is_dir():
+            if empty:
                 files = "1 file there is" if broken == 1 else f"{broken:,} files there are"
                 raise DataError(
                     f"there is no usable image of class {name!r}{more} in {other.place}"
@@ -173,6 +181,15 @@ def refuse_different_classes(train: LabelledImages, test: LabelledImages) -> Non
                 f"the classes differ: {name!r}{more} is in {one.place} and not in "
                 f"{other.place}; both need the same class folders"
             )
+
+
+def _has_folder(images: LabelledImages, name: str) -> bool:
+    """Whether there is a place for a class of which no image is usable."""
+    if images.left_out_of.get(name, 0):
+        return True
+    with suppress(OSError):  # the label of a list may be anything
+        return "/" not in name and Path(decoded(images.place), decoded(name)).is_dir()
+    return False
 
 
 def in_both(train: LabelledImages, test: LabelledImages) -> int:

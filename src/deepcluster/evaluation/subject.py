@@ -63,17 +63,21 @@ def trained_run(name: str) -> RunFolder:
             f"--like {found}"
         )
     folder.verify_settings()
-    if name in _SUPERVISED:
-        _refuse_other_than(name, folder)
     return folder
 
 
-def _refuse_other_than(name: str, folder: RunFolder) -> None:
-    """Raise where a run that is called as a baseline is none: its figures would be taken for it."""
+def judged_run(name: str) -> RunFolder:
+    """The same, to be judged; a run that is called as a baseline must be one.
+
+    Its figures would be taken for that.
+    """
+    folder = trained_run(name)
+    if name not in _SUPERVISED:
+        return folder
     front = Shape.of_run(folder).front
     labelled = folder.settings["effective"].get("labels") == "folders"
     if labelled and _SUPERVISED[name] in (None, front):
-        return
+        return folder
     is_what = f"has the front {front}" if labelled else "has learnt no labels"
     raise UsageError(
         f"{folder.path} {is_what}, and {name} means another network: {_made_by(name)}; or give "

@@ -102,6 +102,10 @@ class Transfer(Protocol):
         ...
 
 
+UNKNOWN: dict[str, Any] = {"commit": None, "versions": {}, "device": "unknown device"}
+"""Where a stage came about of which an older version has kept nothing but the result."""
+
+
 @dataclass(frozen=True)
 class Stages:
     """What parts of a long evaluation came to, so that the same command need not repeat them."""
@@ -140,8 +144,8 @@ class Stages:
             if world.leads:
                 self.folder.write(file, found)
         result = json.loads(found)
-        made = result.pop("made", None)  # of an older version nobody knows it
-        if made is not None and made not in self.made:
+        made = result.pop("made", UNKNOWN)
+        if made not in self.made:
             self.made.append(made)
         return result
 

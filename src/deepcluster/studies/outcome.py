@@ -144,13 +144,13 @@ def _made(results: Results) -> list[dict[str, Any]]:
     trained = [one.training for one in results.measured if one.row not in adopted]
     judged = [part for one in results.measured for part in one.judged.values()]
     # What a task came to may have been computed earlier, or elsewhere, than it was put down.
-    every = [part.get("stages_made") or [part.get("made")] for part in (*trained, *judged) if part]
+    every = [part.get("stages_made", [part.get("made")]) for part in (*trained, *judged) if part]
     return [made for some in every for made in some if made]
 
 
 def _in_words(made: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    return f"Commit {made['commit'] or 'unknown'}, {versions}, {made['device']}"
+    versions = [f"{name} {version}" for name, version in made["versions"].items()]
+    return ", ".join([f"Commit {made['commit'] or 'unknown'}", *versions, made["device"]])
 
 
 def _seeds(results: Results) -> str:
