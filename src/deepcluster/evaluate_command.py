@@ -281,16 +281,17 @@ def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
 def _refuse_out_among_images(asked: Common) -> None:
     if asked.out is None:
         return
-    places: Sequence[Path] = ()  # VOC's may be a folder that holds the devkit beside anything else
-    if isinstance(asked, Labelled):
-        places = splits(asked.data, asked.train, asked.test)
-    elif isinstance(asked, Agreement) and asked.data is not None:
-        places = parts_of(asked.data)
-    elif isinstance(asked, Landmarks) and asked.data is not None:
+    # VOC's data may be a folder that holds the devkit beside anything else.
+    places: list[Path | None] = []
+    if isinstance(asked, Landmarks) and asked.data is not None:
         named = asked.settings.images
         places = [Path(named) if named else images_of(asked.data)]
+    elif isinstance(asked, Labelled | Agreement):
+        places = [] if asked.data is None else [*parts_of(asked.data)]
+    if isinstance(asked, Labelled):
+        places += [asked.train, asked.test]
     for place in places:
-        if asked.out.resolve().is_relative_to(place.resolve()):
+        if place is not None and asked.out.resolve().is_relative_to(place.resolve()):
             raise UsageError(
                 f"--out {asked.out} lies in {place}, among the images; choose another --out, "
                 "nothing was written"
