@@ -46,7 +46,7 @@ def smoke_terms(
         seeds: Of the study.
         ten_crops: Whether probes take the mean of ten crops too.
         judge: Of the study.
-        deep: Whether it trains and probes VGG-16, which few images take long enough.
+        deep: Whether it trains and probes VGG-16, for which few images take long enough.
     """
     done = folder / "done"
     by_task = judge in BY_TASK
