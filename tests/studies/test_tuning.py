@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from deepcluster.settings import Run
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Grid, Terms
-from deepcluster.studies.tuning import _choice, _Trial, _tuned_by
+from deepcluster.studies.tuning import Tuning, _choice, _Trial, _tuned_by
 from deepcluster.studies.workshop import Workshop
 from deepcluster.training.optimizers import Optimization
 
@@ -84,6 +85,31 @@ def test_a_choice_at_the_edge_of_what_was_tried_is_said(
     trials = [_Trial(run, run.training.step, None) for run in tried]  # the first of equal ones
     note = _tuned_by(Row.tuned("supervised", tuple(tried)), trials).note
     assert note.endswith(f"{_choice(tried[steps.index(max(steps)) * len(decays)])}{said}")
+
+
+def test_one_thing_is_tuned_after_another(
+    terms: Terms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[Run] = []
+
+    def held_out(_tuning: Tuning, trial: Row) -> tuple[float, None]:
+        made.append(trial.run)
+        training = trial.run.training  # best with 0.1, 5e-3 and 90
+        short = abs(training.step - 0.1) + abs(training.weight_decay - 5e-3)
+        return trial.run.epochs / 100 - short, None
+
+    monkeypatch.setattr(Tuning, "_held_out", held_out)
+    grid = Grid((0.1, 0.02, 0.05), (2e-3, 1e-3, 5e-3), (30, 60, 90))
+    workshop = Workshop(tmp_path / "study", replace(terms, grid=grid), Bench(workers=1))
+    row = workshop._settled(Row.tuned("supervised", workshop.terms.supervised()), [])
+    tried = [(one.training.step, one.training.weight_decay, one.epochs) for one in made]
+    assert sorted(tried[:3]) == [(step, 2e-3, 60) for step in (0.02, 0.05, 0.1)]
+    assert sorted(tried[3:5]) == [(0.1, decay, 60) for decay in (1e-3, 5e-3)]
+    assert sorted(tried[5:]) == [(0.1, 5e-3, epochs) for epochs in (30, 90)]
+    assert row.run == replace(made[6], seed=row.run.seed)
+    assert row.note.startswith("best of 7 on held-out images (90.0): step 0.1, decay 0.005, 90")
+    logged = json.loads((tmp_path / "study" / "trials" / "supervised.json").read_text())
+    assert [one["settings"] for one in logged] == [_choice(run) for run in made]
 
 
 def test_a_row_learns_from_the_training_images_and_is_tested_on_the_others(

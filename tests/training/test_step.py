@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -101,6 +102,22 @@ def test_what_never_comes_again_is_not_recorded(tiny, stripes):
     assert (memory.warmed, memory.recorded) == (8, 0)
 
 
+def test_a_length_that_lies_where_the_recording_reads_it_may_change(tiny, stripes):
+    network, batches, memory = tiny(), stripes(8), Memory()
+
+    def falling(optimizers):
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = torch.tensor(0.02)
+        cosine = replace(OPTIMIZATION, schedule="cosine")
+        return lambda step: cosine.set_step(*optimizers, step / 8, step / 8)
+
+    plain = learnt(network, batches, before_step=falling)
+    assert_same(learnt(network, batches, memory, before_step=falling), plain)
+    assert (memory.warmed, memory.recorded, memory.played) == (3, 1, 5)
+    with pytest.raises(AssertionError, match="weight"):
+        assert_same(learnt(network, batches), plain)
+
+
 def test_a_step_of_another_length_is_a_plain_one(tiny, stripes):
     network, batches, memory = tiny(), stripes(8), Memory()
 
@@ -130,10 +147,12 @@ def test_a_cpu_records_nothing(tiny):
     assert recorder_for(tiny(), World()) is None
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_a_gpu_learns_the_same_from_recorded_steps_of_three_epochs(
-    tiny, stripes, autocast, monkeypatch
+    tiny, stripes, autocast, schedule, monkeypatch
 ):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     world = World(device=torch.device("cuda"))
@@ -142,18 +161,24 @@ def test_a_gpu_learns_the_same_from_recorded_steps_of_three_epochs(
     epochs = {}
     for recorder in (None, CudaGraphs(world.device)):
         copy = deepcopy(network)
-        trunk = OPTIMIZATION.for_trunk(copy)
+        training = replace(OPTIMIZATION, schedule=schedule)
+        trunk = training.for_trunk(copy)
         losses = []
         for epoch in range(3):
             copy.head = deepcopy(network.head)
+            head = training.for_head(copy)
+            if recorder is None:  # as without a recording: a plain number
+                for optimizer in (trunk, head):
+                    optimizer.param_groups[0]["lr"] = training.step
             progress = train_epoch(
                 copy,
                 batches,
-                (trunk, OPTIMIZATION.for_head(copy)),
+                (trunk, head),
                 world,
                 progress=EpochProgress(),
                 dropout_stream=(0, epoch),
                 autocast=autocast,
+                before_step=partial(_set_step, training, trunk, head, epoch),
                 recorder=recorder,
             )
             losses.append(progress.loss_sum)
@@ -162,3 +187,8 @@ def test_a_gpu_learns_the_same_from_recorded_steps_of_three_epochs(
     assert losses == pytest.approx(again, rel=1e-5)
     for name, tensor in plain.items():
         torch.testing.assert_close(tensor, recorded[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def _set_step(training, trunk, head, epoch, step):
+    done = epoch + step / 13
+    training.set_step(trunk, head, done, done / 3)

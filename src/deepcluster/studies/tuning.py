@@ -1,10 +1,15 @@
-"""Tuning a baseline: what is tried of a row's candidates, and which of them is taken."""
+"""Tuning a baseline: what is tried of a row's candidates, and which of them is taken.
+
+Candidates are all combinations of some steps, decays and numbers of epochs. Not all of them are
+tried: from the middle of everything on, the best step is looked for, with that the best decay, and
+with both the best number of epochs.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +22,13 @@ from deepcluster.studies.loans import borrow_trial
 from deepcluster.studies.parts import slug
 from deepcluster.studies.row_networks import RowNetworks, described, training_part
 from deepcluster.studies.study import Row
+
+_VARIED: dict[str, Callable[[Run], float]] = {
+    "step": lambda run: run.training.step,
+    "decay": lambda run: run.training.weight_decay,
+    "number of epochs": lambda run: run.epochs,
+}
+"""What candidates differ in, in the order in which it is tuned."""
 
 
 class _Trial(NamedTuple):
@@ -42,13 +54,18 @@ class Tuning:
         for other in before:
             if other.name == row.tuned_like and not self._tried(row):
                 return _tuned_as(row, other)
-        parts, seed = self.networks.parts, self.networks.terms.seeds[0]
-        trials = []
-        for number, run in enumerate(row.candidates, 1):
-            what = f"trial {number} of {len(row.candidates)}: {_choice(run)}"
-            parts.bench.display.say(f"  {what}")
-            trial = Row(_trial(row, number), replace(run, seed=seed))
-            trials.append(_Trial(run, *self._held_out(trial)))
+        parts, tried = self.networks.parts, dict[int, _Trial]()
+        count = 1 + sum(len(_values(row.candidates, what)) - 1 for what in _VARIED)
+        best = _middle(row.candidates)
+        for what in _VARIED:  # one thing after another, the others as they are best so far
+            line = _line(row.candidates, best, what)
+            for place in line:
+                if place not in tried:
+                    choice = _choice(row.candidates[place])
+                    parts.bench.display.say(f"  trial {len(tried) + 1} of {count}: {choice}")
+                    tried[place] = self._trial(row, place)
+            best = max(line, key=lambda place: tried[place].score)
+        trials = list(tried.values())
         settled = _tuned_by(row, trials)
         parts.bench.display.say(f"  {settled.note}")
         if parts.bench.world.leads:
@@ -64,7 +81,14 @@ class Tuning:
 
     def _tried(self, row: Row) -> bool:
         """Whether the row has been tuned by trials of its own."""
-        return self.networks.parts.place(_part(_trial(row, 1))).exists()
+        places = range(len(row.candidates))
+        return any(self.networks.parts.place(_part(_named(row, one))).exists() for one in places)
+
+    def _trial(self, row: Row, place: int) -> _Trial:
+        """What the candidate at this place comes to."""
+        run = row.candidates[place]
+        trial = Row(_named(row, place), replace(run, seed=self.networks.terms.seeds[0]))
+        return _Trial(run, *self._held_out(trial))
 
     def _held_out(self, trial: Row) -> tuple[float, Choices | None]:
         """Mean over the layers of the probe's accuracy on the part held out, and what it chose.
@@ -134,8 +158,32 @@ def _tuned_as(row: Row, other: Row) -> Row:
     return replace(row, run=run, choices=other.choices).noted(note)
 
 
-def _trial(row: Row, number: int) -> str:
-    return f"{row.name} trial {number}"
+def _values(candidates: Sequence[Run], what: str) -> list[float]:
+    """What the candidates have of this, the smallest first."""
+    return sorted({_VARIED[what](run) for run in candidates})
+
+
+def _middle(candidates: Sequence[Run]) -> int:
+    """The place of the candidate with the middle of everything, of two the smaller."""
+    middle = []
+    for what in _VARIED:
+        values = _values(candidates, what)
+        middle.append(values[(len(values) - 1) // 2])
+    return [[of(run) for of in _VARIED.values()] for run in candidates].index(middle)
+
+
+def _line(candidates: Sequence[Run], place: int, varied: str) -> list[int]:
+    """The places of those that differ from the one at this place in one thing at most."""
+    same = [of for what, of in _VARIED.items() if what != varied]
+    here = candidates[place]
+    return [
+        other for other, run in enumerate(candidates) if all(of(run) == of(here) for of in same)
+    ]
+
+
+def _named(row: Row, place: int) -> str:
+    """The name of a trial: by its place among the candidates, whichever are tried."""
+    return f"{row.name} trial {place + 1}"
 
 
 def _part(trial: str) -> str:
@@ -155,14 +203,10 @@ def _tuned_by(row: Row, trials: Sequence[_Trial]) -> Row:
 def _edges(best: Run, tried: Sequence[Run]) -> list[str]:
     """In what the best lies at the edge of what was tried, so that beyond may be better."""
     found = []
-    for what, value in (
-        ("step", lambda run: run.training.step),
-        ("decay", lambda run: run.training.weight_decay),
-        ("number of epochs", lambda run: run.epochs),
-    ):
-        values = {value(run) for run in tried}
-        if len(values) > 1 and value(best) in (min(values), max(values)):
-            found.append(f"the {'smallest' if value(best) == min(values) else 'largest'} {what}")
+    for what, of in _VARIED.items():
+        values, own = _values(tried, what), of(best)
+        if len(values) > 1 and own in (values[0], values[-1]):
+            found.append(f"the {'smallest' if own == values[0] else 'largest'} {what}")
     return found
 
 

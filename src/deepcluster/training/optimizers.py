@@ -62,7 +62,8 @@ class Optimization:
         on_gpu = all(one.is_cuda for one in parameters)
         return SGD(
             parameters,
-            lr=step,
+            # On a GPU a number in its memory: there a recorded step finds what it has become.
+            lr=torch.tensor(step, device=parameters[0].device) if on_gpu else step,
             momentum=momentum,
             weight_decay=self.weight_decay,
             fused=True if on_gpu else None,  # of all numbers at once; the CPU keeps its own way
@@ -80,8 +81,12 @@ class Optimization:
         size = self.step * step_factor(
             self.schedule, self.warmup, epochs_done=epochs_done, share=share_of_schedule
         )
-        trunk.param_groups[0]["lr"] = size
-        head.param_groups[0]["lr"] = size * self.head_step
+        for optimizer, its in ((trunk, size), (head, size * self.head_step)):
+            group = optimizer.param_groups[0]
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(its)
+            else:
+                group["lr"] = its
 
 
 def momenta(optimizer: SGD) -> dict[str, Tensor]:

@@ -151,9 +151,10 @@ class Steps:
         return images, labels, batch.weights.to(device, non_blocking=True)
 
     def _kind(self, batch: Batch) -> object:
-        """All that a step depends on and a recording holds fast."""
-        sizes = tuple(group["lr"] for one in self._optimizers for group in one.param_groups)
-        return batch.images.shape, batch.total, sizes
+        """All that a step depends on and a recording holds fast; what lies on the GPU it reads."""
+        sizes = (group["lr"] for one in self._optimizers for group in one.param_groups)
+        fast = tuple(size for size in sizes if not isinstance(size, Tensor))
+        return batch.images.shape, batch.total, fast
 
     def _step(self, inputs: Tensor, labels: Tensor, weights: Tensor, batch: Batch) -> Outcome:
         """One step of all processes."""
