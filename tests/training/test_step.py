@@ -184,7 +184,7 @@ def test_a_gpu_learns_the_same_from_recorded_steps_of_three_epochs(
             losses.append(progress.loss_sum)
         epochs[recorder is None] = (copy.state_dict(), losses)
     (plain, losses), (recorded, again) = epochs[True], epochs[False]
-    assert losses == pytest.approx(again, rel=1e-5)
+    assert losses == pytest.approx(again, rel=1e-4)  # in float32 1.3e-5 was seen
     for name, tensor in plain.items():
         torch.testing.assert_close(tensor, recorded[name], rtol=1e-4, atol=1e-5, msg=name)
 
