@@ -2,12 +2,15 @@
 #
 #   make -f benchmarks/transfer.mk -j 12 DATA=folder OUT=folder [SEEDS="0 1 2"] [FLAGS="flags of reproduce"]
 #
-# DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/. A task of transfer leaves a large GPU idle most of the
-# time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end; a network is judged as
-# soon as it is there. The same command goes on where it was stopped: what is done is not done again.
+# DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/. A task of transfer leaves a large GPU idle much of the
+# time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end. Not before the networks
+# have learnt, though: tasks beside a training take most of the GPU from it, and everything waits for the longest. With CUDA's
+# multi-process service (nvidia-cuda-mps-control -d) programs use the GPU at the same time instead of in turns.
+# The same command goes on where it was stopped: what is done is not done again.
 DEEPCLUSTER ?= deepcluster
 SEEDS ?= 0
 ROWS := DeepCluster supervised random-sobel
+TRAINED := $(OUT)/networks/DeepCluster/table.md $(OUT)/networks/supervised/table.md
 LATER := detection:fc6-8 detection:all segmentation:all classification:all segmentation:fc6-8
 REGIONS := $(OUT)/detection-fc6-8/random-sobel
 FOLDERS := $(foreach row,$(ROWS),$(OUT)/networks/$(row) $(foreach task,$(LATER),$(OUT)/$(subst :,-,$(task))/$(row)))
@@ -25,13 +28,14 @@ $(OUT)/table2/table.md: $(FOLDERS:=/table.md)
 	$(call STUDY,table2,$(VOC) --rows $(ROWS) --networks-of $(FOLDERS))
 
 # The network learns, and its first task is judged.
+$(OUT)/networks/random-sobel/table.md: | $(TRAINED)
 $(OUT)/networks/%/table.md:
 	$(call STUDY,table2,$(VOC) --rows $* --tasks "classification fc6-8")
 
-# The untrained network need not wait for anything; its detection finds the regions of all.
+# Detection by the untrained network waits for nothing: it finds the regions of all, for which no GPU is needed.
 define CELL
 $(OUT)/$(subst :,-,$(2))/$(1)/table.md: $(if $(filter random-%,$(1)),,$(OUT)/networks/$(1)/table.md) \
-		$(if $(filter-out $(REGIONS),$(OUT)/$(subst :,-,$(2))/$(1)),$(if $(filter detection:%,$(2)),$(REGIONS)/table.md))
+		$(if $(filter-out $(REGIONS),$(OUT)/$(subst :,-,$(2))/$(1)),$(if $(filter detection:%,$(2)),$(REGIONS)/table.md) | $(TRAINED))
 	$$(call STUDY,table2,$$(VOC) --rows $(1) --tasks "$(subst :, ,$(2))" $$(if $$^,--networks-of $$(patsubst %/,%,$$(dir $$^))))
 endef
 $(foreach row,$(ROWS),$(foreach task,$(LATER),$(eval $(call CELL,$(row),$(task)))))
@@ -40,6 +44,6 @@ $(OUT)/whiten.txt:
 	@mkdir -p $(OUT) && cd $(DATA)/VOCdevkit/VOC2007 && head -n 1000 ImageSets/Main/trainval.txt | cut -d " " -f 1 | while read -r name; do \
 		ls "$$PWD/JPEGImages/$$name".*; done >$(abspath $@)
 
-$(OUT)/table5/table.md: $(OUT)/networks/DeepCluster/table.md $(OUT)/networks/supervised/table.md | $(OUT)/whiten.txt
+$(OUT)/table5/table.md: $(TRAINED) | $(OUT)/whiten.txt
 	$(call STUDY,table5,--oxford $(DATA)/oxford5k-small --whiten-on $(OUT)/whiten.txt --retrieval-size 480 \
 		--rows "supervised AlexNet" "random AlexNet" "DeepCluster AlexNet" --networks-of $(patsubst %/,%,$(dir $^)))

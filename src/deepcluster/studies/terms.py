@@ -30,8 +30,8 @@ class Grid:
     """What the supervised baseline is tuned over; a single choice needs no trial."""
 
     steps: tuple[float, ...] = (0.02, 0.05, 0.1)
-    decays: tuple[float, ...] = (5e-4, 1e-3)
-    epochs: tuple[int, ...] = (30, 60)
+    decays: tuple[float, ...] = (1e-3, 2e-3, 5e-3)
+    epochs: tuple[int, ...] = (60, 120)
 
 
 @dataclass(frozen=True)
