@@ -9,7 +9,7 @@ from pathlib import Path
 import child
 import pytest
 
-from deepcluster.evaluate_flags import PROTOCOLS
+from deepcluster.evaluate_flags import PROTOCOLS, Transferred, name_of
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import untrained
 from deepcluster.evaluation.linear_probe import LinearProbe, chosen_layers
@@ -120,13 +120,19 @@ def test_the_help_names_all_protocols_and_supervised_runs_fits_a_screen_and_need
     assert max(map(len, shown.splitlines())) <= 100
 
 
+def test_settings_have_their_own_name_however_the_help_shows_them():
+    transferred = [kind() for kind in PROTOCOLS.values() if issubclass(kind, Transferred)]
+    names = [name_of(kind.settings) for kind in transferred]
+    assert names == ["VOCClassification", "VOCDetection", "VOCSegmentation", "Retrieval"]
+
+
 def test_the_settings_of_a_protocol_are_shown_whatever_the_run(tmp_path: Path):
     code, output = child.run(["evaluate", "NAME", "linear", "--help"], tmp_path)
     assert code == 0, output
     assert "--held-out" in output
 
 
-@pytest.mark.parametrize("protocol", ["linear", "mlp", "knn", "agreement"])
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
 def test_the_help_says_plainly_what_a_flag_takes(tmp_path: Path, protocol: str):
     code, output = child.run(["evaluate", "NAME", protocol, "--help"], tmp_path)
     assert code == 0, output

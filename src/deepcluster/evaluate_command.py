@@ -26,6 +26,7 @@ from deepcluster.evaluate_flags import (
     Transferred,
     WithRandom,
     flags_of,
+    name_of,
 )
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
@@ -126,7 +127,7 @@ def _transfer(
     def network(seed: int) -> Evaluated:
         return subject_of(asked, name, folder, seed).on(bench.world)
 
-    common = {"settings": type(settings).__name__, **record.conditions(bench)}
+    common = {"settings": name_of(settings), **record.conditions(bench)}
     stages = Stages(record.place_of(asked.out, folder), common, bench, asked.fresh)
     material = Material(asked.data, asked.stores)
     outcome = settings(Contender(name, network), material, bench, stages)

@@ -12,6 +12,7 @@ from deepcluster.evaluation.knn import KNearest
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval
+from deepcluster.evaluation.voc import Split, Year
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
@@ -90,6 +91,38 @@ class _NearestShown(KNearest):
 
 
 @dataclass(frozen=True)
+class _RetrievalShown(Retrieval):
+    whiten_on: Name = None
+    images: Name = None
+    ground_truth: Name = None
+    layer: Name = None
+    dimensions: Count = None
+
+
+@dataclass(frozen=True)
+class _ClassificationShown(VOCClassification):
+    epochs: Count = None
+    decays: Annotated[tuple[float, ...] | None, shown_as("X ...")] = None
+    hidden: Count = None
+
+
+@dataclass(frozen=True)
+class _DetectionShown(VOCDetection):
+    boxes: Name = None
+    short_side: Count = None
+    long_side: Count = None
+    passes: Annotated[float | None, shown_as("X")] = None
+
+
+@dataclass(frozen=True)
+class _SegmentationShown(VOCSegmentation):
+    year: Annotated[Year | None, shown_as("{2007,2012}")] = None
+    learn_on: Annotated[Split | None, shown_as("SET")] = None
+    judge_on: Annotated[Split | None, shown_as("SET")] = None
+    epochs: Count = None
+
+
+@dataclass(frozen=True)
 class Linear(Labelled):
     """A linear classifier on each frozen layer, all layers and candidates learnt together."""
 
@@ -144,15 +177,17 @@ class Landmarks(LinkFlags, Transferred):
     data: Folder = None
     """Folder with images/ and the ground truth (gt_files/*_query.txt and its companions)."""
 
-    settings: Annotated[Retrieval, tyro.conf.arg(name="")] = field(default_factory=Retrieval)
+    settings: Annotated[_RetrievalShown, tyro.conf.arg(name="")] = field(
+        default_factory=_RetrievalShown
+    )
 
 
 @dataclass(frozen=True)
 class ClassifiedVOC(Transferred):
     """VOC2007 classification: fc6 to fc8, or all, learnt for 20 classes; average precision."""
 
-    settings: Annotated[VOCClassification, tyro.conf.arg(name="")] = field(
-        default_factory=VOCClassification
+    settings: Annotated[_ClassificationShown, tyro.conf.arg(name="")] = field(
+        default_factory=_ClassificationShown
     )
 
 
@@ -160,15 +195,17 @@ class ClassifiedVOC(Transferred):
 class DetectedVOC(Transferred):
     """Object detection by Fast R-CNN on Pascal VOC 2007, taught on trainval, judged on test."""
 
-    settings: Annotated[VOCDetection, tyro.conf.arg(name="")] = field(default_factory=VOCDetection)
+    settings: Annotated[_DetectionShown, tyro.conf.arg(name="")] = field(
+        default_factory=_DetectionShown
+    )
 
 
 @dataclass(frozen=True)
 class SegmentedVOC(Transferred):
     """VOC segmentation: fc6 to fc8, or all, learnt for the class of every pixel; mean IoU."""
 
-    settings: Annotated[VOCSegmentation, tyro.conf.arg(name="")] = field(
-        default_factory=VOCSegmentation
+    settings: Annotated[_SegmentationShown, tyro.conf.arg(name="")] = field(
+        default_factory=_SegmentationShown
     )
 
 
@@ -182,6 +219,11 @@ PROTOCOLS: dict[str, type[Common]] = {
     "voc-segmentation": SegmentedVOC,
     "retrieval": Landmarks,
 }
+
+
+def name_of(settings: object) -> str:
+    """What settings are called, however the help shows them."""
+    return next(kind.__name__ for kind in type(settings).__mro__ if kind.__name__[0] != "_")
 
 
 def flags_of(kind: type[Common]) -> list[str]:
