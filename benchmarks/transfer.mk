@@ -3,10 +3,15 @@
 #   make -f benchmarks/transfer.mk -j 12 DATA=folder OUT=folder [SEEDS="0 1 2"] [FLAGS="flags of reproduce"]
 #
 # DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/. A task of transfer leaves a large GPU idle much of the
-# time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end. Not before the networks
-# have learnt, though: tasks beside a training take most of the GPU from it, and everything waits for the longest. With CUDA's
+# time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end. Most of them not before
+# the networks have learnt: tasks beside a training take most of the GPU from it, and everything waits for the longest. With CUDA's
 # multi-process service (nvidia-cuda-mps-control -d) programs use the GPU at the same time instead of in turns.
-# The same command goes on where it was stopped: what is done is not done again.
+# The same command goes on where it was stopped: what is done is not done again. Names of folders must have no spaces.
+SHELL := bash
+.SHELLFLAGS := -eo pipefail -c
+.DELETE_ON_ERROR:
+$(if $(DATA),,$(error say where the images are: DATA=folder))
+$(if $(OUT),,$(error say where all of it is to be kept: OUT=folder))
 DEEPCLUSTER ?= deepcluster
 SEEDS ?= 0
 ROWS := DeepCluster supervised random-sobel
@@ -17,26 +22,32 @@ FOLDERS := $(foreach row,$(ROWS),$(OUT)/networks/$(row) $(foreach task,$(LATER),
 COMMON = --data $(DATA)/tiny-imagenet-100 --preset small-alexnet --seeds $(SEEDS) --supervised-steps 0.05 \
 	--supervised-decays 2e-3 --supervised-epochs 60 $(FLAGS)
 VOC = --voc $(DATA)/VOCdevkit
+# The studies that a target waits for and takes from.
+OTHERS = $(patsubst %/table.md,%,$(filter %/table.md,$^))
 # A study with a log beside its folder; what is wrong is the log's last line.
 STUDY = @mkdir -p $(dir $(@D)) && { $(DEEPCLUSTER) reproduce $(1) $(COMMON) $(2) --out $(@D) >$(@D).log 2>&1 \
 	&& echo "$$(date +%T) $(@D)" || { echo "$(@D) failed: $$(tail -n 1 $(@D).log)" >&2; exit 1; }; }
 
-.PHONY: all
+.PHONY: all asked
 all: $(OUT)/table2/table.md $(OUT)/table5/table.md
+
+# Whoever asks for something else, such as more seeds, gets it.
+$(OUT)/asked.txt: asked
+	@mkdir -p $(OUT) && { echo '$(COMMON)' | cmp -s - $@ || echo '$(COMMON)' >$@; }
 
 $(OUT)/table2/table.md: $(FOLDERS:=/table.md)
 	$(call STUDY,table2,$(VOC) --rows $(ROWS) --networks-of $(FOLDERS))
 
 # The network learns, and its first task is judged.
 $(OUT)/networks/random-sobel/table.md: | $(TRAINED)
-$(OUT)/networks/%/table.md:
+$(OUT)/networks/%/table.md: $(OUT)/asked.txt
 	$(call STUDY,table2,$(VOC) --rows $* --tasks "classification fc6-8")
 
-# Detection by the untrained network waits for nothing: it finds the regions of all, for which no GPU is needed.
+# Detection by the untrained network waits for nothing: it finds the regions of all, which takes minutes and no GPU.
 define CELL
-$(OUT)/$(subst :,-,$(2))/$(1)/table.md: $(if $(filter random-%,$(1)),,$(OUT)/networks/$(1)/table.md) \
+$(OUT)/$(subst :,-,$(2))/$(1)/table.md: $(OUT)/asked.txt $(if $(filter random-%,$(1)),,$(OUT)/networks/$(1)/table.md) \
 		$(if $(filter-out $(REGIONS),$(OUT)/$(subst :,-,$(2))/$(1)),$(if $(filter detection:%,$(2)),$(REGIONS)/table.md) | $(TRAINED))
-	$$(call STUDY,table2,$$(VOC) --rows $(1) --tasks "$(subst :, ,$(2))" $$(if $$^,--networks-of $$(patsubst %/,%,$$(dir $$^))))
+	$$(call STUDY,table2,$$(VOC) --rows $(1) --tasks "$(subst :, ,$(2))" $$(if $$(OTHERS),--networks-of $$(OTHERS)))
 endef
 $(foreach row,$(ROWS),$(foreach task,$(LATER),$(eval $(call CELL,$(row),$(task)))))
 
@@ -46,4 +57,4 @@ $(OUT)/whiten.txt:
 
 $(OUT)/table5/table.md: $(TRAINED) | $(OUT)/whiten.txt
 	$(call STUDY,table5,--oxford $(DATA)/oxford5k-small --whiten-on $(OUT)/whiten.txt --retrieval-size 480 \
-		--rows "supervised AlexNet" "random AlexNet" "DeepCluster AlexNet" --networks-of $(patsubst %/,%,$(dir $^)))
+		--rows "supervised AlexNet" "random AlexNet" "DeepCluster AlexNet" --networks-of $(OTHERS))

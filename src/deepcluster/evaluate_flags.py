@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
@@ -21,6 +21,14 @@ from deepcluster.reading_flags import LinkFlags
 
 Folder = Annotated[Path | None, shown_as("DIR")]
 Name = Annotated[str | None, shown_as("NAME")]
+
+
+def _one_of(words: object) -> str:
+    """How the help shows what may be chosen from."""
+    return "{" + ",".join(map(str, get_args(words))) + "}"
+
+
+_SETS = _one_of(Split)
 
 
 @dataclass(frozen=True)
@@ -116,9 +124,9 @@ class _DetectionShown(VOCDetection):
 
 @dataclass(frozen=True)
 class _SegmentationShown(VOCSegmentation):
-    year: Annotated[Year | None, shown_as("{2007,2012}")] = None
-    learn_on: Annotated[Split | None, shown_as("SET")] = None
-    judge_on: Annotated[Split | None, shown_as("SET")] = None
+    year: Annotated[Year | None, shown_as(_one_of(Year))] = None
+    learn_on: Annotated[Split | None, shown_as(_SETS)] = None
+    judge_on: Annotated[Split | None, shown_as(_SETS)] = None
     epochs: Count = None
 
 

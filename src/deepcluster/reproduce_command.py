@@ -7,7 +7,6 @@ import shlex
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
@@ -58,8 +57,6 @@ from deepcluster.studies.tasks import (
 )
 from deepcluster.studies.terms import Data, Grid, Terms, changed, recipe_for, refuse_preset
 from deepcluster.studies.workshop import Workshop
-
-Number = TypeVar("Number", int, float)
 
 BY_NAME: dict[str, Study] = {
     module.STUDY.name: module.STUDY
@@ -144,7 +141,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
     recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)
     grid = Grid(asked.supervised_steps, asked.supervised_decays, asked.supervised_epochs)
     if not asked.tune:
-        grid = Grid(_middle(grid.steps), _middle(grid.decays), _middle(grid.epochs))
+        grid = grid.middle
     epochs = asked.probe_epochs or LinearProbe().epochs
     return Terms(
         tuple(data),
@@ -314,10 +311,6 @@ def _refuse_about_landmarks(asked: Reproduce, study: Study) -> None:
             "city too, or --whiten-on DIR, or --whiten-on none to leave it out, which is not the "
             "paper's protocol"
         )
-
-
-def _middle(values: tuple[Number, ...]) -> tuple[Number, ...]:
-    return values[len(values) // 2 :][:1]
 
 
 def _workers(asked: Reproduce) -> int:

@@ -76,7 +76,7 @@ class Speed:
 
     record_steps: bool = True
     """Record a step an epoch on a GPU and play it again (a CUDA graph): one process, the paper's \
-    networks, a constant step. The same kernels, launched at once."""
+    networks. The same kernels, launched at once."""
 
     save_minutes: float = 10.0
     """Time between two saves inside an epoch, and at most without any while the disk is slow."""

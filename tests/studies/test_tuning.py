@@ -17,7 +17,7 @@ from deepcluster.evaluation.probe_result import ProbeResult, layer_result
 from deepcluster.settings import Run
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Row
-from deepcluster.studies.terms import Grid, Terms
+from deepcluster.studies.terms import Grid, Terms, middle_of
 from deepcluster.studies.tuning import Tuning, _choice, _Trial, _tuned_by
 from deepcluster.studies.workshop import Workshop
 from deepcluster.training.optimizers import Optimization
@@ -110,6 +110,34 @@ def test_one_thing_is_tuned_after_another(
     assert row.note.startswith("best of 7 on held-out images (90.0): step 0.1, decay 0.005, 90")
     logged = json.loads((tmp_path / "study" / "trials" / "supervised.json").read_text())
     assert [one["settings"] for one in logged] == [_choice(run) for run in made]
+
+
+def test_all_trials_of_an_older_study_count(
+    terms: Terms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    reached = {(0.02, 5e-4): 0.41, (0.05, 5e-4): 0.40, (0.02, 1e-3): 0.30, (0.05, 1e-3): 0.45}
+
+    def held_out(_tuning: Tuning, trial: Row) -> tuple[float, None]:
+        return reached[trial.run.training.step, trial.run.training.weight_decay], None
+
+    monkeypatch.setattr(Tuning, "_held_out", held_out)
+    grid = Grid((0.02, 0.05), (5e-4, 1e-3), (30,))
+    workshop = Workshop(tmp_path / "study", replace(terms, grid=grid), Bench(workers=1))
+    row = Row.tuned("supervised", workshop.terms.supervised())
+    assert workshop._settled(row, []).note.startswith("best of 3 on held-out images (41.0)")
+    for number in range(1, 5):  # when every combination was a trial
+        part = tmp_path / "study" / "parts" / f"supervised-trial-{number}-held-out.json"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("{}")
+    assert workshop._settled(row, []).note.startswith("best of 4 on held-out images (45.0)")
+
+
+@pytest.mark.parametrize(
+    ("values", "middle"), [((5,), 5), ((60, 120), 60), ((0.1, 0.02, 0.05), 0.05)]
+)
+def test_the_middle(values: tuple[float, ...], middle: float):
+    assert middle_of(values) == middle
+    assert Grid(values, values, (30, 10, 20)).middle == Grid((middle,), (middle,), (20,))
 
 
 def test_a_row_learns_from_the_training_images_and_is_tested_on_the_others(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
@@ -14,6 +15,8 @@ from deepcluster.presets import PRESETS, automatic, for_labels, paper_alexnet, w
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,17 @@ class Grid:
     steps: tuple[float, ...] = (0.02, 0.05, 0.1)
     decays: tuple[float, ...] = (1e-3, 2e-3, 5e-3)
     epochs: tuple[int, ...] = (60, 120)
+
+    @property
+    def middle(self) -> Grid:
+        """The middle of everything alone."""
+        one = (middle_of(self.steps),), (middle_of(self.decays),), (middle_of(self.epochs),)
+        return Grid(*one)
+
+
+def middle_of(values: Collection[Number]) -> Number:
+    """Neither the smallest nor the largest, of two in the middle the smaller."""
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from deepcluster.studies.loans import borrow_trial
 from deepcluster.studies.parts import slug
 from deepcluster.studies.row_networks import RowNetworks, described, training_part
 from deepcluster.studies.study import Row
+from deepcluster.studies.terms import middle_of
 
 _VARIED: dict[str, Callable[[Run], float]] = {
     "step": lambda run: run.training.step,
@@ -56,6 +57,8 @@ class Tuning:
                 return _tuned_as(row, other)
         parts, tried = self.networks.parts, dict[int, _Trial]()
         count = 1 + sum(len(_values(row.candidates, what)) - 1 for what in _VARIED)
+        # Those that are there count, whoever wanted them: a study of an older version tried all.
+        tried |= {place: self._trial(row, place) for place in self._made(row)}
         best = _middle(row.candidates)
         for what in _VARIED:  # one thing after another, the others as they are best so far
             line = _line(row.candidates, best, what)
@@ -81,8 +84,12 @@ class Tuning:
 
     def _tried(self, row: Row) -> bool:
         """Whether the row has been tuned by trials of its own."""
-        places = range(len(row.candidates))
-        return any(self.networks.parts.place(_part(_named(row, one))).exists() for one in places)
+        return bool(self._made(row))
+
+    def _made(self, row: Row) -> list[int]:
+        """The places of the candidates that have been tried here."""
+        parts, places = self.networks.parts, range(len(row.candidates))
+        return [place for place in places if parts.place(_part(_named(row, place))).exists()]
 
     def _trial(self, row: Row, place: int) -> _Trial:
         """What the candidate at this place comes to."""
@@ -165,10 +172,7 @@ def _values(candidates: Sequence[Run], what: str) -> list[float]:
 
 def _middle(candidates: Sequence[Run]) -> int:
     """The place of the candidate with the middle of everything, of two the smaller."""
-    middle = []
-    for what in _VARIED:
-        values = _values(candidates, what)
-        middle.append(values[(len(values) - 1) // 2])
+    middle = [middle_of(_values(candidates, what)) for what in _VARIED]
     return [[of(run) for of in _VARIED.values()] for run in candidates].index(middle)
 
 

@@ -59,11 +59,11 @@ class Optimization:
 
     def _over(self, module: nn.Module, step: float, momentum: float) -> SGD:
         parameters = list(module.parameters())
-        on_gpu = all(one.is_cuda for one in parameters)
+        on_gpu, place = all(one.is_cuda for one in parameters), parameters[0].device
         return SGD(
             parameters,
             # On a GPU a number in its memory: there a recorded step finds what it has become.
-            lr=torch.tensor(step, device=parameters[0].device) if on_gpu else step,
+            lr=torch.full((), step, dtype=torch.float32, device=place) if on_gpu else step,
             momentum=momentum,
             weight_decay=self.weight_decay,
             fused=True if on_gpu else None,  # of all numbers at once; the CPU keeps its own way
