@@ -68,7 +68,7 @@ class Tuning:
                     parts.bench.display.say(f"  trial {len(tried) + 1} of {count}: {choice}")
                     tried[place] = self._trial(row, place)
             best = max(line, key=lambda place: tried[place].score)
-        trials = list(tried.values())
+        trials = [tried[place] for place in sorted(tried)]  # whatever came first
         settled = _tuned_by(row, trials)
         parts.bench.display.say(f"  {settled.note}")
         if parts.bench.world.leads:
