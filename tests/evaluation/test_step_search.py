@@ -53,16 +53,6 @@ def test_where_all_diverge_nothing_more_is_tried():
     assert best_step(reached) is None
 
 
-def test_where_no_step_is_better_than_another_nothing_more_is_tried():
-    assert list(searched((0.003, 0.01), lambda _: 0.0, 2)) == [0.003, 0.01]
-    # Of a single one that has not diverged nothing is known.
-    assert list(searched((0.003, 0.01), lambda step: 0.0 if step < 0.01 else None, 1)) == [
-        0.003,
-        0.01,
-        0.001,
-    ]
-
-
 def test_of_equal_steps_the_smallest_is_best():
     assert best_step({0.03: 0.5, 0.01: 0.5, 0.1: 0.2}) == 0.01
 

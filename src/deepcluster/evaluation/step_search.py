@@ -24,7 +24,7 @@ def searched(
     reached = {step: judged(step) for step in steps}
     for _ in range(farther):
         best = best_step(reached)
-        if best is None or min(reached) < best < max(reached) or _all_the_same(reached):
+        if best is None or min(reached) < best < max(reached):
             break
         beyond = half_decade_from(best, 1 if best == max(reached) else -1)
         reached[beyond] = judged(beyond)
@@ -35,12 +35,6 @@ def best_step(reached: Mapping[float, Reached]) -> float | None:
     """The step that reaches most, the smallest of equal ones; None where all have diverged."""
     finite = [(value, -step) for step, value in reached.items() if value is not None]
     return -max(finite)[1] if finite else None
-
-
-def _all_the_same(reached: Mapping[float, Reached]) -> bool:
-    """Whether several steps reach the same, such as nothing: no direction is better then."""
-    finite = [value for value in reached.values() if value is not None]
-    return len(finite) > 1 and len({*finite}) == 1
 
 
 def remark(step: float, tried: Collection[float]) -> list[str]:
