@@ -58,7 +58,9 @@ class Tuning:
         parts, tried = self.networks.parts, dict[int, _Trial]()
         count = 1 + sum(len(_values(row.candidates, what)) - 1 for what in _VARIED)
         # Those that are there count, whoever wanted them: a study of an older version tried all.
-        tried |= {place: self._trial(row, place) for place in self._made(row)}
+        made = self._made(row)
+        parts.bench.world.wait()  # all have looked before the first adds to them
+        tried |= {place: self._trial(row, place) for place in made}
         best = _middle(row.candidates)
         for what in _VARIED:  # one thing after another, the others as they are best so far
             line = _line(row.candidates, best, what)
