@@ -271,6 +271,20 @@ def test_a_run_that_is_not_trained(place: Path):
     refused(place, "cut linear --data data", 4, "runs/cut/model.safetensors")
 
 
+def test_a_run_beside_which_nothing_can_be_written(place: Path, tmp_path: Path):
+    run = Path(shutil.copytree(place / "runs/mine", tmp_path / "mine"))
+    shutil.rmtree(run / "evaluations", ignore_errors=True)
+    (run / "evaluations").write_text("")
+    before = {*tmp_path.rglob("*")}
+    code, output = child.run("evaluate mine agreement --device cpu".split(), tmp_path)
+    said = "cannot write into mine/evaluations, which is a file; choose another --out"
+    assert (code, output.strip()) == (2, f"deepcluster: {said}")
+    assert {*tmp_path.rglob("*")} - before == {tmp_path / "output.txt"}
+    code, output = child.run("evaluate mine agreement --out other --device cpu".split(), tmp_path)
+    assert code == 0, output
+    assert list((tmp_path / "other").glob("agreement-*.json"))
+
+
 def test_data_that_cannot_be_used(place: Path, tmp_path: Path):
     shutil.copytree(place / "runs", tmp_path / "runs")
     flat = tmp_path / "flat"

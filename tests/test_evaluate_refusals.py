@@ -81,6 +81,38 @@ def test_no_result_is_written_among_images(without_images: Path, words: str, ins
     assert {*without_images.rglob("*")} - {*before} <= {without_images / "output.txt"}
 
 
+@pytest.mark.parametrize("protocol", ["linear", "mlp", "knn", "voc-classification", "retrieval"])
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [
+        ("letter", "letter, which is a file"),
+        ("letter/new", "letter, which is a file"),
+        ("gone", "gone, which is a link to nothing"),
+    ],
+)
+def test_a_place_that_cannot_be_written(without_images: Path, protocol: str, out: str, what: str):
+    (without_images / "letter").write_text("Dear mother")
+    (without_images / "letter").chmod(0o777)  # root is refused by no bits either
+    if not (without_images / "gone").is_symlink():
+        (without_images / "gone").symlink_to("nowhere")
+    before = {*without_images.rglob("*")}
+    words = f"evaluate random {protocol} --data data --device cpu --out {out}"
+    code, output = child.run(words.split(), without_images)
+    said = f"cannot write into {what}; choose another --out"
+    assert (code, output.strip()) == (2, f"deepcluster: {said}")
+    assert {*without_images.rglob("*")} - before <= {without_images / "output.txt"}
+
+
+def test_parts_that_cannot_be_kept(without_images: Path):
+    kept = without_images / "kept"
+    kept.mkdir()
+    (kept / "stages").write_text("")
+    words = "evaluate random voc-detection --data data --device cpu --out kept"
+    code, output = child.run(words.split(), without_images)
+    said = "cannot write into kept/stages, which is a file; choose another --out"
+    assert (code, output.strip()) == (2, f"deepcluster: {said}")
+
+
 @pytest.mark.parametrize(("arch", "count"), [("googlenet", 13), ("shufflenet_v2_x0_5", 6)])
 def test_all_layers_of_a_torchvision_network_are_probed(arch: str, count: int):
     network = untrained(Shape(arch=arch, input_size=64), seed=0).network

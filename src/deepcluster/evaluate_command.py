@@ -57,7 +57,7 @@ from deepcluster.reading_flags import LinkFlags
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
-from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.run_folder import RunFolder, refuse_unwritable
 from deepcluster.runtime.world import World, joined
 
 _titles = {Linear: "linear probes", Mlp: "fc6 to fc8"}
@@ -78,6 +78,11 @@ def evaluate(words: list[str]) -> int:
     folder = None if name in UNTRAINED else judged_run(name)
     if isinstance(asked, WithRandom):
         _refuse_flags_of_random(asked, folder)
+    place = record.place_of(asked.out, folder)
+    # A transfer keeps its parts below the result: neither is to fail when all is computed.
+    refuse_unwritable(
+        place.path / "stages" if isinstance(asked, Transferred) else place.path, "--out"
+    )
     with (
         interruption.noticed(),
         joined(asked.device) as world,
@@ -87,7 +92,6 @@ def evaluate(words: list[str]) -> int:
         own = {Linear: _probe, Mlp: _probe, Nearest: _nearest, Agreement: _agreement}
         about = own.get(kind, _transfer)(asked, name, folder, bench)  # type: ignore[operator]
         if world.leads:
-            place = record.place_of(asked.out, folder)
             record.write(place, name, protocol, folder, about, bench)
     return 0
 

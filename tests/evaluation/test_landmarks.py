@@ -97,7 +97,10 @@ def test_missing_pieces(oxford: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="nowhere: there is no such"):
         read_landmarks(tmp_path / "nowhere")
     (oxford / "gt_files/keble_1_junk.txt").unlink()
-    with pytest.raises(DataError, match=r"keble_1_junk\.txt cannot be read"):
+    with pytest.raises(DataError, match=r"keble_1_junk\.txt cannot be read \(no such file .*\);"):
+        read_landmarks(oxford)
+    (oxford / "gt_files/keble_1_junk.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"keble_1_junk\.txt cannot be read \(it is no text\);"):
         read_landmarks(oxford)
     write(oxford, "keble_1", "oxc1_gone 1 2 6 7", [], [], [])
     with pytest.raises(DataError, match=r"no query of .* can be asked .*gone is not there"):

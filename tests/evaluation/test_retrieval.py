@@ -326,9 +326,62 @@ def test_seeds_stages_and_what_the_tables_say(oxford: Path, tmp_path: Path):
     assert [row[0] for row in by_landmark.rows] == [f"hall{number}" for number in range(4)]
     assert outcome(settings, oxford, tmp_path).result == first.result  # seconds too: kept
     assert len(list((tmp_path / "stages").iterdir())) == 2
-    own = replace(SMALL, whiten_on=str(oxford))
-    (remark,) = outcome(own, oxford, tmp_path).remarks
-    assert "are the images that are searched" in remark
+    assert first.remarks == []
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_whitening_on_images_that_are_searched_is_remarked_on(
+    oxford: Path, tmp_path: Path, copied: bool
+):
+    place = oxford / "images"
+    if copied:  # a part of them, in a folder of a folder, among others
+        shutil.copytree(place, tmp_path / "copy/all")
+        (tmp_path / "copy/all/hall0_000001.png").unlink()
+        (tmp_path / "copy/all/hall0_000002.png").write_bytes(b"another image of that name")
+        shutil.copytree(oxford / "other", tmp_path / "copy/other")
+        place = tmp_path / "copy"
+    said = outcome(replace(SMALL, whiten_on=str(place)), oxford, tmp_path).remarks
+    count = "10 of the 17" if copied else "12 of the 12"
+    assert said[-1] == (
+        f"{count} images of {place}, on which the whitening was learnt, are images that are "
+        "searched, by name and size; the paper's is learnt on others"
+    )
+
+
+def written_off(place: Path, title: str) -> list[Path]:
+    """A query of the ground truth whose image is not there."""
+    files = [place / f"gt_files/{title}_{kind}.txt" for kind in ("query", "good", "ok", "junk")]
+    for file in files:
+        file.write_text(f"oxc1_{title} 0 0 9 9" if file.name.endswith("query.txt") else "")
+    return files
+
+
+def test_what_is_kept_says_nothing_of_an_earlier_ground_truth(oxford: Path, tmp_path: Path):
+    """Queries that cannot be asked change no figure: what was found is kept, but no remark."""
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    settings = replace(SMALL, whiten_on="none")
+    files = written_off(place, "tower_1")
+    first = outcome(settings, place, tmp_path)
+    assert first.result["seeds"][0]["left_out"] == ["tower_1: its image tower_1 is not there"]
+    for file in files:
+        file.unlink()
+    written_off(place, "spire_1")
+    second = outcome(settings, place, tmp_path)
+    (stage,) = (tmp_path / "stages").iterdir()
+    assert "spire_1" in " ".join(second.remarks)
+    assert "tower_1" not in " ".join(second.remarks) + json.dumps(second.result)
+    assert second.result["seeds"][0]["absent"] == ["spire_1"]
+    # Earlier versions have kept both, beside a query whose image is damaged.
+    kept = json.loads(stage.read_text())
+    damaged = f"{kept['queries'].pop()['name']}: hall3_000000.png: broken"
+    kept |= {"absent": ["tower_1"], "left_out": [*first.data["left_out"], damaged]}
+    stage.write_text(json.dumps(kept))
+    third = outcome(settings, place, tmp_path)
+    left = ["spire_1: its image spire_1 is not there", damaged]
+    assert third.result["seeds"][0]["left_out"] == left
+    assert f"2 queries are not asked: {', '.join(left)}" in third.remarks
+    assert "tower_1" not in " ".join(third.remarks) + json.dumps(third.result)
 
 
 def test_absent_images_are_remarked_on(oxford: Path, tmp_path: Path):

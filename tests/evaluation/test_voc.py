@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from devkit import annotate, write_devkit
 from PIL import Image
 
-from deepcluster.evaluation.voc import Devkit, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc import Devkit, VocImage, VocSet, find_devkit, warn_of_left_out
 from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject, labels_of
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
 
@@ -41,10 +42,30 @@ def test_the_devkit_is_found_from_three_places(made: Path):
         assert find_devkit(place).folder.resolve() == made.resolve()
     with pytest.raises(UsageError, match=r"no VOC2012 in it; to use .*VOC2007, name it"):
         find_devkit(made.parent, 2012)
-    with pytest.raises(UsageError, match="no such folder"):
-        find_devkit(made / "nowhere")
-    with pytest.raises(UsageError, match="no VOC2007 in it, with JPEGImages"):
-        find_devkit(made / "JPEGImages")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("nowhere", "there is no such folder; name the VOCdevkit folder, which holds VOC2007"),
+        (
+            "voc.tar",
+            "it is a file; unpack it if it is the devkit's archive, and name the VOCdevkit "
+            "folder, which holds VOC2007",
+        ),
+        (
+            "photos",
+            "there is no VOC2007 in it; name the VOCdevkit folder, whose VOC2007 has JPEGImages, "
+            "Annotations and ImageSets",
+        ),
+    ],
+)
+def test_what_is_no_devkit_is_refused_in_one_sentence(tmp_path: Path, data: str, said: str):
+    (tmp_path / "voc.tar").touch()
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UsageError) as refused:
+        find_devkit(tmp_path / data)
+    assert str(refused.value) == f"--data {tmp_path / data}: {said}"
 
 
 def test_boxes_count_from_zero_and_end_where_the_next_pixel_begins(made: Path):
@@ -130,10 +151,12 @@ _BOMB = '<!DOCTYPE lol [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><annotation>&b;</a
         (_rewrite("<difficult>0", "<difficult>maybe"), "broken annotation"),
         (_rewrite("aeroplane", "zebra"), "an object of no class of VOC"),
         (_rewrite("<width>96", "<width>97"), "annotation of another size"),
-        (_box(10, 10, 10, 20), "a box without area"),
+        (_box(10, 10, 9, 20), "a box without area"),
         (_box(30, 10, 20, 20), "a box without area"),
         (_box(10, 10, 99, 20), "a box outside the image"),
         (_box(-3, 10, 20, 20), "a box outside the image"),
+        (_box(0, 10, 0, 20), "a box outside the image"),  # nothing is left where it is cut
+        (_box(10, 81, 20, 81), "a box outside the image"),
         (lambda folder: annotate(folder, "000001", [], SIZE), "no object in its annotation"),
         (lambda folder: (folder / "JPEGImages/000001.jpg").unlink(), "no image"),
         (lambda folder: (folder / "JPEGImages/000001.jpg").write_text("?"), "image cannot be read"),
@@ -155,6 +178,13 @@ def test_a_box_that_rounding_pushed_over_the_edge_is_cut(folder: Path):
     _box(0, 10, 97, 20)(folder)
     found = Devkit(folder).annotated("train")
     assert found.images[0].objects[0].box == Box(0, 9, 96, 20)
+
+
+def test_a_box_one_pixel_wide_has_its_first_pixel_for_its_last(folder: Path):
+    _box(10, 10, 10, 20)(folder)
+    found = Devkit(folder).annotated("train")
+    assert found.left_out == ()
+    assert found.images[0].objects[0].box == Box(9, 9, 10, 20)
 
 
 def test_names_in_a_set_lead_nowhere_else_and_count_once(folder: Path):
@@ -213,6 +243,29 @@ def test_masks_that_cannot_be_used(folder: Path):
     image = Devkit(folder).segmented("train").images[0]
     with pytest.raises(DataError, match=r"000001.png has the value 77"):
         image.classes_of_pixels()
+
+
+def test_a_mask_of_the_same_size_in_bytes_is_another(folder: Path):
+    """Objects and labels are in the fingerprint as they are read; of images it has the sizes."""
+    mask = folder / "SegmentationClass/000001.png"
+    sizes, fingerprints = [], []
+    for value in (1, 2, 1):
+        Image.new("L", SIZE, value).save(mask, compress_level=0)
+        sizes.append(mask.stat().st_size)
+        fingerprints.append(Devkit(folder).segmented("train").fingerprint)
+    assert sizes[0] == sizes[1]
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+
+def test_fingerprints_of_annotated_sets_stay_those_of_earlier_versions():
+    """What was kept under them would be computed again."""
+    box = Box(1, 2, 3, 4)
+    image = VocImage("000001", Path(__file__), 8, 8, (VocObject(3, box),))
+    labels = np.array([labels_of(image.objects)], np.int8)
+    known = hashlib.blake2b(labels.tobytes(), digest_size=8)
+    known.update(repr(("000001", image.objects, [Path(__file__).stat().st_size])).encode())
+    found = VocSet(Path(), "Main", "train", (image,), labels=labels)
+    assert found.fingerprint == known.hexdigest()
 
 
 @pytest.mark.parametrize("turn", [3, 6])  # by half, which keeps the size, and by a quarter

@@ -17,6 +17,7 @@ from deepcluster.runtime.run_folder import (
     next_number,
     numbered,
     refuse_foreign,
+    refuse_unwritable,
     storage_errors_named,
 )
 
@@ -201,6 +202,25 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, mon
     monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
     with pytest.raises(StorageError, match=f"cannot write to {tmp_path};"):
         refuse_foreign(tmp_path / "a" / "b")
+
+
+def test_a_place_below_a_file_is_refused_whatever_the_files_bits(tmp_path):
+    (tmp_path / "x").write_text("")
+    (tmp_path / "x").chmod(0o777)
+    with pytest.raises(
+        UsageError, match=r"cannot write into .*/x, which is a file; choose another --out"
+    ):
+        refuse_unwritable(tmp_path / "x" / "a" / "b", "--out")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(
+        UsageError, match=r"/link, which is a link to nothing; choose another --out"
+    ):
+        refuse_unwritable(tmp_path / "link", "--out")
+
+
+def test_a_name_that_no_disk_takes_is_refused_before_any_work(tmp_path):
+    with pytest.raises(StorageError, match=r"cannot write .*: File name too long;"):
+        refuse_unwritable(tmp_path / ("x" * 300), "--out")
 
 
 def test_a_full_disk_is_named_with_what_is_left(folder, fault):

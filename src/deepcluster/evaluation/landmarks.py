@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from deepcluster.images.folder import encoded, find_images
+from deepcluster.images.folder import Found, encoded, find_images
 from deepcluster.runtime.errors import DataError, UsageError
 
 Box = tuple[float, float, float, float]
@@ -69,10 +69,8 @@ class Landmarks:
     def fingerprint(self) -> str:
         """Names these images and queries, wherever they lie."""
         digest = hashlib.blake2b(digest_size=8)
-        for path in self.paths:
-            digest.update(
-                f"{path} {(self.images / path).stat().st_size}\n".encode("utf-8", "replace")
-            )
+        for path, size in zip(self.paths, self._sizes, strict=True):
+            digest.update(f"{path} {size}\n".encode("utf-8", "replace"))
         for query in self.queries:
             truth = [
                 (level, sorted(r.positive), sorted(r.ignored))
@@ -82,6 +80,19 @@ class Landmarks:
                 repr((query.name, query.path, query.box, truth)).encode("utf-8", "replace")
             )
         return digest.hexdigest()
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Bytes of each image."""
+        return [(self.images / path).stat().st_size for path in self.paths]
+
+    def shared(self, others: Sequence[Found]) -> int:
+        """How many of these are images that are searched, or copies of them in other folders.
+
+        They are known by name and size: reading all of them would take as long as the search.
+        """
+        own = {(Path(path).name, size) for path, size in zip(self.paths, self._sizes, strict=True)}
+        return sum((Path(other.path).name, other.size) in own for other in others)
 
     def described(self) -> dict[str, Any]:
         """What a result says of the images and queries that it comes from."""
@@ -253,9 +264,16 @@ def _lines(file: Path) -> list[str]:
         return [line.strip() for line in file.read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{encoded(str(file))} cannot be read ({error.__class__.__name__}); each query needs "
-            "its _query, _good, _ok and _junk file"
+            f"{encoded(str(file))} cannot be read ({_why(error)}); each query needs its _query, "
+            "_good, _ok and _junk file"
         ) from error
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a file, in words."""
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return "it is no text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _box(numbers: Sequence[Any]) -> Box:
@@ -286,7 +304,7 @@ def _revisited(images: Path, file: Path, names: dict[str, str]) -> Landmarks:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{encoded(str(file))} is not the revisited ground truth as JSON (imlist, qimlist, "
-            f"gnd with bbx, easy, hard and junk): {error}"
+            f"gnd with bbx, easy, hard and junk): {_why(error)}"
         ) from error
     absent = [name for name in [*listed, *asked] if name not in names]
     there = [name for name in listed if name in names]

@@ -39,7 +39,7 @@ from deepcluster.evaluation.whole_images import LEAST, Wanted, WholeImages
 from deepcluster.features import PCA
 from deepcluster.features.moments import Moments
 from deepcluster.features.whiten import fitted
-from deepcluster.images.folder import encoded
+from deepcluster.images.folder import Found, encoded
 from deepcluster.images.kept import Pixels
 from deepcluster.images.selection import selected
 from deepcluster.images.source import Folder, Source, is_store, quick_check, source_of
@@ -113,7 +113,8 @@ class Retrieval:
             f"{counted(len(landmarks.queries), 'query', 'queries')}"
             + ("" if other is None else f"; the whitening is learnt on {encoded(str(other.place))}")
         )
-        learnt_on = None if other is None else _fingerprint(other)
+        learnt_from = [] if other is None else other.find()
+        learnt_on = None if other is None else _fingerprint(learnt_from)
         common = {
             "data": landmarks.fingerprint,
             "whitening": learnt_on,
@@ -132,7 +133,7 @@ class Retrieval:
             found = stages("retrieval", {**common, "network": name}, judge)
             results[name] = {"seed": seed, **found}
         every = list(results.values())
-        outcome = outcome_of(contender.name, self.size, every, landmarks, other)
+        outcome = outcome_of(contender.name, self.size, every, landmarks, other, learnt_from)
         return replace(
             outcome,
             data={**outcome.data, "whitening_fingerprint": learnt_on},
@@ -170,7 +171,7 @@ class Retrieval:
         query_rows, askable = self._described(
             network, layer, source, asked, pca, bench, unusable, "describing queries"
         )
-        left_out = list(landmarks.left_out)
+        left_out = []  # what the ground truth leaves out is said of the one that is there now
         results = []
         known = {int(i) for i in usable.nonzero()}
         damaged = [path for i, path in enumerate(landmarks.paths) if i not in known]
@@ -200,7 +201,6 @@ class Retrieval:
             width=rows.shape[1],
             images=len(known),
             whitened_on=whitened_on,
-            absent=landmarks.absent,
             left_out=left_out,
             unusable=[f"{encoded(path)}: {unusable.get(path, 'unusable')}" for path in damaged],
             not_whitened_on=[f"{encoded(path)}: {why}" for path, why in unlearnt.items()],
@@ -317,8 +317,8 @@ def whitening_source(place: str | None, *, follow_links: bool = False) -> Source
     return selected(source_of(found), Pixels(follow_links=follow_links))
 
 
-def _fingerprint(source: Source) -> str:
+def _fingerprint(images: Sequence[Found]) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for found in source.find():
+    for found in images:
         digest.update(f"{found.path} {found.size}\n".encode("utf-8", "replace"))
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from torch import Tensor
 from deepcluster.evaluation.landmarks import Landmarks, Query, Relevance
 from deepcluster.evaluation.ranking import Ranking
 from deepcluster.evaluation.transfer import Outcome, Shown, counted, percent
+from deepcluster.images.folder import Found as FoundImage
 from deepcluster.images.folder import encoded
 from deepcluster.images.source import Source
 
@@ -49,8 +50,8 @@ class RetrievalResult:
     images: int
     whitened_on: int
     """Images that the whitening was learnt on; 0 where there is none."""
-    absent: list[str]
     left_out: list[str]
+    """Queries that can be asked by the ground truth but not of these images, with the reason."""
     unusable: list[str]
     not_whitened_on: list[str]
     """Images that the whitening should have been learnt on and that cannot be used."""
@@ -90,16 +91,19 @@ def outcome_of(
     results: Sequence[dict[str, Any]],
     landmarks: Landmarks,
     other: Source | None,
+    learnt_from: Sequence[FoundImage] = (),
 ) -> Outcome:
     """The figures with their tables and remarks.
 
     Args:
         name: What the network is called.
         size: Pixels of the longer side of images.
-        results: Of each network, as JSON has it.
+        results: Of each network, as JSON has it; perhaps kept from before.
         landmarks: What was searched.
         other: What the whitening was learnt on.
+        learnt_from: The images in it.
     """
+    results = [_of_now(result, landmarks) for result in results]
     first = results[0]
     spread = len(results) > 1
     levels: dict[str, dict[str, float]] = {}
@@ -127,8 +131,19 @@ def outcome_of(
         data={**landmarks.described(), "whitening": other and encoded(str(other.place))},
         result={"levels": levels, "seeds": list(results)},
         tables=tables,
-        remarks=_remarks(first, landmarks, other),
+        remarks=_remarks(first, landmarks, other, learnt_from),
     )
+
+
+def _of_now(result: dict[str, Any], landmarks: Landmarks) -> dict[str, Any]:
+    """A result with what the present ground truth names and cannot be used.
+
+    None of it changes a figure, so that a result may be kept from an earlier ground truth; and
+    results of earlier versions have what that one left out among their own queries.
+    """
+    asked = tuple(f"{query.name}: " for query in landmarks.queries)
+    own = [line for line in result["left_out"] if line.startswith(asked)]
+    return {**result, "absent": landmarks.absent, "left_out": [*landmarks.left_out, *own]}
 
 
 def _landmark_table(results: Sequence[dict[str, Any]], levels: Sequence[str]) -> Shown:
@@ -145,8 +160,14 @@ def _landmark_table(results: Sequence[dict[str, Any]], levels: Sequence[str]) ->
     return Shown("mAP by landmark", ["landmark", *levels], rows)
 
 
-def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None) -> list[str]:
+def _remarks(
+    result: dict[str, Any],
+    landmarks: Landmarks,
+    other: Source | None,
+    learnt_from: Sequence[FoundImage],
+) -> list[str]:
     said = []
+    images = [one for one in learnt_from if one.reason is None]
     if landmarks.absent:
         names = _some([encoded(name) for name in landmarks.absent])
         said.append(
@@ -169,10 +190,12 @@ def _remarks(result: dict[str, Any], landmarks: Landmarks, other: Source | None)
         said.append(f"{asked} {verb} not asked: {_some(left)}")
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")
-    elif other.place.resolve() == landmarks.images.resolve():
+    elif shared := landmarks.shared(images):
         said.append(
-            f"the whitening was learnt on {encoded(str(other.place))}, which are the images that "
-            "are searched; the paper's is learnt on others"
+            f"{shared:,} of the {counted(len(images), 'image')} of "
+            f"{encoded(str(other.place))}, on which the whitening was learnt, "
+            f"{'are images that are' if shared > 1 else 'is an image that is'} searched, by name "
+            "and size; the paper's is learnt on others"
         )
     return said
 

@@ -101,11 +101,17 @@ class VocSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names these images with their boxes and labels, wherever they lie."""
+        """Names these images with their boxes, labels and masks, wherever they lie.
+
+        Of images it has names and sizes, of all else the content: to read every image only for
+        this would take too long, and masks are small.
+        """
         digest = hashlib.blake2b(digest_size=8)
         digest.update(self.labels.tobytes())
         for image in self.images:
-            files = [place.stat().st_size for place in (image.path, image.mask) if place]
+            files: list[int | str] = [image.path.stat().st_size]
+            if image.mask:
+                files.append(hashlib.blake2b(image.mask.read_bytes(), digest_size=8).hexdigest())
             digest.update(repr((image.name, image.objects, files)).encode())
         return digest.hexdigest()
 
@@ -259,15 +265,26 @@ def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> D
     """The devkit of that year in what the user named: VOCdevkit, the year's folder, its parent."""
     if data is None:
         raise UsageError(f"which images? give {flag} DIR, a VOCdevkit folder with VOC{year}")
+    given = f"{flag} {encoded(str(data))}"
+    advice = f"name the VOCdevkit folder, which holds VOC{year}"
+    if not data.exists():
+        raise UsageError(f"{given}: there is no such folder; {advice}")
     if not data.is_dir():
-        raise UsageError(f"{flag} {data}: there is no such folder")
+        raise UsageError(
+            f"{given}: it is a file; unpack it if it is the devkit's archive, and {advice}"
+        )
     names = ("", f"VOC{year}", f"VOCdevkit/VOC{year}")
     for place in (data / name for name in names):
         if any((place / name).is_dir() for name in _FOLDERS):
             return Devkit(place)
     other = next((p for p in (data / "VOCdevkit", data) for p in p.glob("VOC2*") if p.is_dir()), "")
-    hint = f"; to use {other}, name it" if other else f", with {', '.join(_FOLDERS)}"
-    raise UsageError(f"{flag} {data}: there is no VOC{year} in it{hint}")
+    if other:
+        advice = f"to use {encoded(str(other))}, name it"
+    else:
+        advice = (
+            f"name the VOCdevkit folder, whose VOC{year} has JPEGImages, Annotations and ImageSets"
+        )
+    raise UsageError(f"{given}: there is no VOC{year} in it; {advice}")
 
 
 def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:

@@ -87,16 +87,17 @@ def _object(entry: ElementTree.Element, size: tuple[int, int]) -> VocObject:
         _number(entry, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")
     )
     width, height = size
-    if high_x <= low_x or high_y <= low_y:
-        raise NotUsable("a box without area", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}")
+    said = f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}"
+    if high_x < low_x or high_y < low_y:  # equal numbers are one pixel: the last is included
+        raise NotUsable("a box without area", said)
     beyond = max(1 - low_x, 1 - low_y, high_x - width, high_y - height)
-    if beyond > _SLACK:
-        raise NotUsable(
-            "a box outside the image", f"{name} {low_x:g} {low_y:g} {high_x:g} {high_y:g}"
-        )
+    box = Box(max(low_x - 1, 0), max(low_y - 1, 0), min(high_x, width), min(high_y, height))
+    # One pixel just beyond the edge is within the slack, but nothing of it is left to be found.
+    if beyond > _SLACK or box.right <= box.left or box.bottom <= box.top:
+        raise NotUsable("a box outside the image", said)
     return VocObject(
         CLASSES.index(name),
-        Box(max(low_x - 1, 0), max(low_y - 1, 0), min(high_x, width), min(high_y, height)),
+        box,
         difficult=_flag(entry, "difficult"),
         truncated=_flag(entry, "truncated"),
     )

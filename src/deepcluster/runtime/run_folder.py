@@ -387,6 +387,19 @@ def refuse_foreign(path: Path, flag: str = "--out") -> None:
 
 def refuse_unwritable(path: Path, flag: str) -> None:
     """Raise where nothing can be made at this path, before any work is done for it."""
-    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    with storage_errors_named(path):  # as the user named it, up to the folder where the user is
+        place = next(one for one in (path, *path.parents) if _is_there(one))
+    if not place.is_dir():  # which root's permissions do not tell
+        what = "a file" if place.exists() else "a link to nothing"
+        raise UsageError(f"cannot write into {place}, which is {what}; choose another {flag}")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to {place}; choose another {flag}")
+        raise StorageError(f"cannot write to {place.absolute()}; choose another {flag}")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name, be it a link to nothing; raises where that is not known."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
