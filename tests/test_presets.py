@@ -182,6 +182,13 @@ def test_what_cannot_be_is_refused(run: Run):
         run.validate(20_000)
 
 
+def test_a_fall_without_a_schedule_that_falls_is_refused():
+    late = replace(paper_alexnet(), training=Optimization(fall=0.3))
+    with pytest.raises(UsageError, match=r"^--training.fall 0.3: a constant step does not fall; "):
+        late.validate(20_000)
+    replace(late, training=Optimization(schedule="cosine", fall=0.3)).validate(20_000)
+
+
 def test_what_may_change_on_resume_is_not_among_the_results():
     results = paper_alexnet().results()
     assert not {"epochs", "minutes"} & {*results}

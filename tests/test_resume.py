@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -394,6 +395,39 @@ def test_that_earlier_runs_are_not_continued_is_one_line(images: Path, tmp_path:
     assert output.count("not continuing") == 1
     assert f"not continuing any of 2 earlier runs; the last: {name}-2 was begun" in output
     assert "not continuing" not in trained(2)
+
+
+def test_a_run_of_an_earlier_version_goes_on_unless_it_would_learn_otherwise(
+    images: Path, tmp_path: Path
+):
+    def without(name: str) -> None:
+        place = tmp_path / "run/settings.json"
+        settings = json.loads(place.read_text())
+        del settings["effective"][name]
+        place.write_text(json.dumps(settings))
+
+    def said(*words: str, **settings: int) -> tuple[int, str]:
+        return child.run([*command(images, **settings), *words], tmp_path)
+
+    assert said(epochs=1)[0] == 0
+    without("training.fall")
+    code, output = said(epochs=2)
+    assert code == 0, output
+    shutil.rmtree(tmp_path / "run")
+    # Then, the step of a fresh head fell with the trunk's.
+    falling = ("--training.schedule", "cosine")
+    assert said(*falling, epochs=1)[0] == 0
+    without("training.fall")
+    code, output = said(*falling, epochs=1)
+    assert code == 4
+    assert "training.fall: absent there, 1.0 now" in output
+    shutil.rmtree(tmp_path / "run")
+    kept = (*falling, "--training.head", "matched")  # and that of one that is kept still does
+    assert said(*kept, epochs=1)[0] == 0
+    without("training.fall")
+    code, output = said(*kept, epochs=1)
+    assert code == 0, output
+    assert "already finished" in output
 
 
 def test_journal_and_labels_keep_one_line_per_epoch(

@@ -39,6 +39,7 @@ def trained(
     "flags",
     [
         "--training.schedule cosine",
+        "--training.schedule cosine --training.fall 0.3",
         "--training.warmup 1",
         "--training.smoothing 0.2",
         "--training.head-step 3",
@@ -60,10 +61,19 @@ def test_each_setting_alone_leads_to_another_network(flags: str, trained: Callab
     assert trained(flags) != trained("")
 
 
+def test_a_late_fall_leads_to_another_network_than_a_fall_from_the_start(
+    trained: Callable[[str], bytes],
+):
+    cosine, late = "--training.schedule cosine", "--training.schedule cosine --training.fall 0.3"
+    assert trained(late) != trained(cosine)
+    assert trained(f"{cosine} --training.fall 1") == trained(cosine)
+
+
 def test_defaults_spelled_out_lead_to_the_same_network(trained: Callable[[str], bytes]):
     defaults = (
-        "--training.schedule constant --training.warmup 0 --training.smoothing 0 "
-        "--training.head fresh --training.head-step 1 --clustering-start random --crops.scale 0.08 "
+        "--training.schedule constant --training.fall 1 --training.warmup 0 "
+        "--training.smoothing 0 --training.head fresh --training.head-step 1 "
+        "--clustering-start random --crops.scale 0.08 "
         "--network.clustered top --network.views 1 --labels clusters --jitter.blur 0"
     )
     assert trained(defaults) == trained("")

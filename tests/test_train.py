@@ -16,6 +16,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from deepcluster.clusters import assign
+from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.session import ended_by_time
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,8 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
     assert code == 0, output
     closing = json.loads((tmp_path / "run/closing.json").read_text())
     assert 1 <= closing["epochs"] < 300
-    used_up = f"0.05 minutes given are used up after {closing['epochs']} epochs; the same"
+    done = "1 epoch" if closing["epochs"] == 1 else f"{closing['epochs']} epochs"
+    used_up = f"0.05 minutes given are used up after {done}; the same"
     assert used_up in output
     code, output = child.run(["train", str(images), *words, "--minutes", "0.05"], tmp_path)
     assert "already finished" in output
@@ -209,16 +212,46 @@ def test_minutes_that_the_step_has_fallen_with_are_not_added_to(
     assert code == 0, output
 
 
+@pytest.mark.parametrize(
+    ("done", "part", "fall", "sentence"),
+    [
+        (1, [0.0, 0.002], 1.0, "1 epoch; the step was to fall to zero, but its cosine is at 100%"),
+        (2, [0.2, 0.5], 1.0, "2 epochs; the step was to fall to zero, but its cosine is at 50%"),
+        (2, [0.2, 0.5], 0.3, "2 epochs; the step was to fall to zero, but its cosine is at 100%"),
+        (7, [0.8, 1.0], 1.0, "7 epochs; the step has fallen with them"),
+        (7, [0.8, 1.0], 0.1, "7 epochs; the step has fallen with them"),
+        (3, None, 1.0, "3 epochs"),
+    ],
+)
+def test_of_minutes_that_are_used_up_it_is_said_how_far_the_step_fell(
+    done: int, part: list[float] | None, fall: float, sentence: str, tmp_path: Path
+):
+    folder = RunFolder(tmp_path)
+    effective = {"training.schedule": "cosine", "training.fall": fall}
+    folder.begin({"effective": effective, "data": ""})
+    closing = {"epochs": done, "epochs_asked": 500, "minutes_asked": 2.5}
+    (tmp_path / "closing.json").write_text(json.dumps(closing))
+    folder.record({"epoch": done - 1} if part is None else {"epoch": done - 1, "schedule": part})
+    assert ended_by_time(folder) == (
+        f"the 2.5 minutes given are used up after {sentence}; a larger --minutes needs --fresh, a "
+        "new run"
+    )
+
+
 def test_the_first_epoch_ends_with_the_minutes_given(
     textures: Callable[[int], Path], tmp_path: Path
 ):
     words = "--preset small --k 4 --network.width 16 --device cpu --draw.reassign 500 --out run"
     given = ["train", str(textures(24)), *words.split(), "--minutes", "0.02"]
+    given += "--epochs 2 --training.schedule cosine".split()
     code, output = child.run(given, tmp_path)
     assert code == 0, output
     assert "of 12,000 images" in output
     (epoch,) = map(json.loads, (tmp_path / "run/journal.jsonl").read_text().splitlines())
     assert 32 <= epoch["draws"] < 12_000
+    begin, end = epoch["schedule"]  # of its part of the schedule, what it has gone through
+    assert (begin, end) == (0.0, pytest.approx(0.5 * epoch["draws"] / 12_000))
+    assert "used up after 1 epoch; the step was to fall to zero, but its cosine is at" in output
     assert (tmp_path / "run/closing.json").exists()
 
 

@@ -170,6 +170,9 @@ def learn(sitting: Sitting, epoch: int, record: dict[str, Any]) -> float:
     record["draws"] = batch_bounds(len(draws), run.training.batch)[progress.step - 1][1]
     if record["draws"] < len(draws):
         display.say(f"the time given is over after {record['draws']:,} of {len(draws):,} images")
+        if "schedule" in record:  # of its part, what it has gone through
+            begin, end = record["schedule"]
+            record["schedule"] = begin, begin + (end - begin) * record["draws"] / len(draws)
     return loss_sum / count
 
 
@@ -184,8 +187,9 @@ def _step_sizes(
     steps = len(batch_bounds(draws, run.training.batch))
 
     def set_size(step: int) -> None:
-        share = begin + (end - begin) * step / steps
-        run.training.set_step(course.optimizer, head_optimizer, epoch + step / steps, share)
+        done, share = epoch + step / steps, begin + (end - begin) * step / steps
+        optimizers = course.optimizer, head_optimizer
+        run.training.set_step(*optimizers, done, share, head_stays=course.keeps_head)
 
     return set_size
 

@@ -36,10 +36,13 @@ from deepcluster.runtime.errors import (
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
-from deepcluster.settings import Run, flat
+from deepcluster.settings import Run, completed, flat
 from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
+from deepcluster.training.schedule import step_factor
 from deepcluster.training.step import recorder_for
+
+_FALLEN = 0.05  # of the largest step: less is near zero
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,24 @@ def ended_by_time(folder: RunFolder) -> str | None:
     closed = _closed(folder)
     if closed is None or closed.minutes is None or closed.done >= closed.epochs:
         return None
-    may_change = folder.settings["effective"].get("training.schedule", "constant") == "constant"
-    how = (
-        "the same command with a larger --minutes goes on"
-        if may_change
-        else "the step has fallen with them, so that a larger --minutes needs --fresh, a new run"
-    )
-    return f"the {closed.minutes:g} minutes given are used up after {closed.done:,} epochs; {how}"
+    done = "1 epoch" if closed.done == 1 else f"{closed.done:,} epochs"
+    used_up = f"the {closed.minutes:g} minutes given are used up after {done}"
+    if folder.settings["effective"].get("training.schedule", "constant") == "constant":
+        return f"{used_up}; the same command with a larger --minutes goes on"
+    return f"{used_up}{_how_far_fallen(folder)}; a larger --minutes needs --fresh, a new run"
+
+
+def _how_far_fallen(folder: RunFolder) -> str:
+    """What is to be said of the step at the end of a run with a schedule, by its journal."""
+    *_, last = folder.journal() or [{}]
+    if "schedule" not in last:
+        return ""
+    effective, share = folder.settings["effective"], last["schedule"][1]
+    fall = effective.get("training.fall", 1.0)
+    left = step_factor(effective["training.schedule"], 0.0, epochs_done=0.0, share=share, fall=fall)
+    if left < _FALLEN:
+        return "; the step has fallen with them"
+    return f"; the step was to fall to zero, but its cosine is at {left:.0%}"
 
 
 def new_network(run: Run) -> Network:
@@ -286,9 +300,7 @@ def _run_name(images: Path) -> str:
 
 def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
     now = json.loads(json.dumps(run.results()))
-    # A setting that an earlier version did not have was at what is its default now.
-    defaults = json.loads(json.dumps(Run(clustering=type(run.clustering)()).results()))
-    before = {**defaults, **folder.settings["effective"]}
+    before = completed(folder.settings["effective"])
     differences = [
         f"{name}: {before.get(name, 'absent')} there, {now.get(name, 'absent')} now"
         for name in sorted({*now, *(key for key in before if key in now or "clustering" in key)})

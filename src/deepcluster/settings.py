@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -21,6 +22,12 @@ from deepcluster.networks.many_views import MOST_VIEWS
 from deepcluster.pseudolabels import Draw
 from deepcluster.runtime.errors import UsageError
 from deepcluster.training.optimizers import Optimization
+
+_KINDS: dict[str, type[KMeans] | type[PowerIteration]] = {
+    "KMeans": KMeans,
+    "PowerIteration": PowerIteration,
+}
+"""Of clusterings, by the name that stored settings give them."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,7 @@ class Run:
             ("--training.momentum", self.training.momentum, 0, 0.9999),
             ("--training.head-momentum", self.training.head_momentum, 0, 0.9999),
             ("--training.warmup", self.training.warmup, 0, math.inf),
+            ("--training.fall", self.training.fall, 1e-6, 1),
             ("--training.head-step", self.training.head_step, 1e-6, 1e4),
             ("--training.smoothing", self.training.smoothing, 0, 0.99),
             ("--training.weight-decay", self.training.weight_decay, 0, 1e6),
@@ -208,6 +216,11 @@ class Run:
                 bounds = "more than 0" if 0 < least < 1e-3 else f"at least {least:g}"
                 bounds += f" and at most {most:g}" if most < 1e5 else ""
                 raise UsageError(f"{flag} {value:g}: use {bounds}")
+        if self.training.schedule == "constant" and self.training.fall != 1:
+            raise UsageError(
+                f"--training.fall {self.training.fall:g}: a constant step does not fall; give "
+                "--training.schedule cosine too, or leave --training.fall out"
+            )
         if self.pixels.colour == "grey" and self.network.front == "rgb":
             raise UsageError("--pixels.colour grey: --network.front rgb wants colours")
         if images * self.draw.reassign < 2 * processes:
@@ -237,15 +250,34 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     return named
 
 
+def completed(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings, with those that an earlier version of the program did not have.
+
+    What it did is what their defaults do now, so that its runs go on and its networks are taken
+    over. With one exception, which stays without the setting: before there was `training.fall`, the
+    step of a fresh head fell with the trunk's, and now it does not.
+    """
+    if "training.step" not in described:  # not of a run: there is nothing to complete
+        return dict(described)
+    kind = _KINDS.get(described.get("clustering", ""), KMeans)
+    defaults = Run(clustering=kind()).results()
+    if (
+        described.get("training.schedule", "constant") == "cosine"
+        and described.get("training.head", "fresh") == "fresh"
+        and described.get("labels", "clusters") == "clusters"
+    ):
+        del defaults["training.fall"]
+    return {**json.loads(json.dumps(defaults)), **described}
+
+
 def restored(described: Mapping[str, Any]) -> Run:
     """The run that `flat` has described; what an earlier version did not have is at its default.
 
     Raises:
         KeyError: A setting is described that there is not.
     """
-    kinds = {kind.__name__: kind for kind in (KMeans, PowerIteration)}
     left = dict(described)
-    clustering = kinds[left.pop("clustering", KMeans.__name__)]()
+    clustering = _KINDS[left.pop("clustering", KMeans.__name__)]()
 
     def filled(settings: Any, prefix: str = "") -> Any:
         changes = {}

@@ -94,6 +94,53 @@ def test_what_is_done_is_not_done_again(workshop: Workshop):
     assert results.top1("not run", "first") == {}
 
 
+def without(setting: str, parts: Path) -> None:
+    """Make parts as a version of the program wrote them that did not have this setting."""
+    for path in parts.iterdir():
+        part = json.loads(path.read_text())
+        del part["settings"][setting]
+        path.write_text(json.dumps(part))
+
+
+def test_a_study_of_an_earlier_version_goes_on_and_lends(workshop: Workshop, tmp_path: Path):
+    rows = [
+        Row("trained", workshop.terms.recipe),
+        Row("random", workshop.terms.recipe, trained=False),
+    ]
+    results = workshop.carry_out(rows, only=["trained"])
+    without("training.fall", workshop.out / "parts")
+    before = times_of_parts(workshop.out)
+    again = workshop.carry_out(rows, only=["trained"])
+    assert again.top1("trained", "first") == results.top1("trained", "first")
+    assert workshop.carry_out(rows, only=["random"]).names == ["trained", "random"]
+    borrowed = replace(workshop, out=tmp_path / "second", networks_of=(workshop.out,))
+    borrowed.carry_out(rows, only=["trained"])
+    part = json.loads((borrowed.out / "parts" / "trained-seed0-training.json").read_text())
+    assert part["from"] == str(workshop.out / "runs" / "trained-seed0")
+    after = times_of_parts(workshop.out)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_head_whose_step_fell_in_an_earlier_version_is_another(workshop: Workshop):
+    recipe = workshop.terms.recipe
+    row = Row("falling", replace(recipe, training=replace(recipe.training, schedule="cosine")))
+    workshop.carry_out([row])
+    without("training.fall", workshop.out / "parts")
+    with pytest.raises(ResumeError, match=r"training\.fall: absent there, 1\.0 now"):
+        workshop.carry_out([row])
+
+
+def test_a_part_that_says_nothing_of_its_settings_is_done_anew(workshop: Workshop):
+    row = Row("random", workshop.terms.recipe, trained=False)
+    results = workshop.carry_out([row])
+    part = workshop.out / "parts" / "random-seed0-linear-first.json"
+    for broken in ("{}", "[1]", '{"settings": 3}', '{"sett'):
+        part.write_text(broken)
+        anew = workshop.carry_out([row])
+        assert anew.top1("random", "first") == results.top1("random", "first")
+        assert json.loads(part.read_text())["settings"]
+
+
 def test_rows_that_are_done_stay_and_those_that_are_not_are_left(workshop: Workshop):
     recipe = workshop.terms.recipe
     rows = [Row(f"random {number}", recipe, trained=False) for number in range(3)]

@@ -53,6 +53,27 @@ def test_cosine_steps_are_those_of_torch():
     assert lines[-1]["schedule"][1] == pytest.approx(1.0)
 
 
+def test_a_late_fall_stays_at_first_and_then_is_the_whole_cosine():
+    def late(share: float) -> float:
+        return step_factor("cosine", 0.0, epochs_done=9.0, share=share, fall=0.25)
+
+    assert [late(share) for share in (0.0, 0.5, 0.75)] == [1.0, 1.0, 1.0]
+    for share in (0.0, 0.3, 0.5, 0.9, 1.0):
+        whole = step_factor("cosine", 0.0, epochs_done=9.0, share=share)
+        assert late(0.75 + share / 4) == pytest.approx(whole, abs=1e-12)
+    assert step_factor("constant", 0.0, epochs_done=9.0, share=0.9, fall=0.25) == 1.0
+
+
+def test_the_step_of_a_head_that_lives_one_epoch_does_not_fall():
+    trunk, head = one_weight(), one_weight()
+    optimization = Optimization(step=1.0, schedule="cosine", head_step=2.5, warmup=2.0)
+    optimization.set_step(trunk, head, 8.0, 0.5, head_stays=False)
+    assert trunk.param_groups[0]["lr"] == pytest.approx(0.5)
+    assert head.param_groups[0]["lr"] == pytest.approx(2.5)
+    optimization.set_step(trunk, head, 1.0, 0.0, head_stays=False)  # but it rises
+    assert head.param_groups[0]["lr"] == pytest.approx(1.25)
+
+
 def test_the_warm_up_rises_evenly_and_then_leaves_the_schedule_alone():
     rising = [step_factor("constant", 2.0, epochs_done=d, share=0.0) for d in (0, 0.5, 1, 2, 5)]
     assert rising == [0, 0.25, 0.5, 1, 1]

@@ -22,7 +22,7 @@ def borrow_network(parts: Parts, name: str, wanted: dict[str, Any], folder: RunF
         return
     for other, done in parts.lent("training"):
         source = other.parents[1] / "runs" / other.name.removesuffix("-training.json")
-        alike = _resolved(done.get("settings", {})) == _resolved(wanted)
+        alike = _resolved(done["settings"]) == _resolved(wanted)
         if not alike or not (source / "model.safetensors").is_file():
             continue
         if not _learnt_from(RunFolder(source), Path(wanted["images"]), parts.bench):
@@ -59,7 +59,7 @@ def borrow_trial(parts: Parts, name: str, wanted: dict[str, Any], images: str) -
     # Those of an older version, which do not say what they chose, come last.
     lent = sorted(parts.lent("held-out"), key=lambda one: "choices" not in one[1])
     for other, done in lent:
-        if done.get("images") == images and done.get("settings") == as_json(wanted):
+        if done.get("images") == images and done["settings"] == as_json(wanted):
             parts.write(name, {**done, "from": str(other)})
             parts.bench.display.say(f"  tried before: {other}")
             return

@@ -22,6 +22,7 @@ from deepcluster.images.source import is_store, source_of
 from deepcluster.images.store import MANIFEST, Store
 from deepcluster.runtime.errors import DataError, ResumeError
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.settings import completed
 
 Part = dict[str, Any]
 """The settings that it was done with, and what it gave."""
@@ -69,7 +70,7 @@ class Parts:
         if self.place(name).exists():
             with suppress(OSError, ValueError):
                 done = json.loads(self.place(name).read_text())
-        if done is not None:
+        if isinstance(done, dict) and isinstance(done.get("settings"), dict):  # else: done anew
             self._refuse_other_settings(name, done["settings"], wanted)
             self._refuse_other_images(name, seen(done))
             self.bench.display.say(f"  {name}: done before")
@@ -91,12 +92,14 @@ class Parts:
         """The parts of a kind that other studies have done."""
         for study in self.others:
             for part in sorted((study / "parts").glob(f"*-{kind}.json")):
-                with suppress(OSError, ValueError):
-                    yield part, json.loads(part.read_text())
+                with suppress(OSError, ValueError, TypeError, KeyError):  # who has those lends none
+                    done = json.loads(part.read_text())
+                    yield part, {**done, "settings": completed(done["settings"])}
 
     def _refuse_other_settings(
         self, name: str, before: dict[str, Any], wanted: dict[str, Any]
     ) -> None:
+        before = completed(before)
         differences = [
             f"{key}: {before.get(key, 'absent')} there, {wanted.get(key, 'absent')} now"
             for key in sorted({*before, *wanted})

@@ -22,7 +22,11 @@ class Optimization:
     """Step size (learning rate); with a schedule, its largest."""
 
     schedule: Schedule = "constant"
-    """constant (the paper), or cosine: the step falls to zero over the epochs or minutes given."""
+    """constant (the paper), or cosine: the step falls to zero over the epochs or minutes given. A \
+    head that lives one epoch keeps its own, or it would learn nothing in the last ones."""
+
+    fall: float = 1.0
+    """Of cosine: the last share of the run, in which the step falls; until then it is constant."""
 
     warmup: float = 0.0
     """Epochs over which the step rises from zero, before all else."""
@@ -69,19 +73,27 @@ class Optimization:
             fused=True if on_gpu else None,  # of all numbers at once; the CPU keeps its own way
         )
 
-    def set_step(self, trunk: SGD, head: SGD, epochs_done: float, share_of_schedule: float) -> None:
+    def set_step(
+        self, trunk: SGD, head: SGD, epochs_done: float, share: float, *, head_stays: bool = True
+    ) -> None:
         """Give both optimizers the step size of this moment of the run.
 
         Args:
             trunk: The optimizer of the trunk.
             head: The optimizer of the head.
             epochs_done: With the part of the one under way.
-            share_of_schedule: How much of the schedule is behind, from 0 to 1.
+            share: How much of the schedule is behind, from 0 to 1.
+            head_stays: Whether the head outlives its epoch. One that does not has all to learn in
+                it, however late it is in the run, and its step does not fall.
         """
-        size = self.step * step_factor(
-            self.schedule, self.warmup, epochs_done=epochs_done, share=share_of_schedule
-        )
-        for optimizer, its in ((trunk, size), (head, size * self.head_step)):
+
+        def factor(schedule: Schedule) -> float:
+            done = {"epochs_done": epochs_done, "share": share}
+            return step_factor(schedule, self.warmup, fall=self.fall, **done)
+
+        size = self.step * factor(self.schedule)
+        of_head = self.step * self.head_step * factor(self.schedule if head_stays else "constant")
+        for optimizer, its in ((trunk, size), (head, of_head)):
             group = optimizer.param_groups[0]
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(its)

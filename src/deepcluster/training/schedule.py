@@ -19,10 +19,21 @@ Schedule = Literal["constant", "cosine"]
 _CLOSING = 0.5  # of an epoch, which the closing pass may take
 
 
-def step_factor(schedule: Schedule, warmup: float, *, epochs_done: float, share: float) -> float:
-    """What the step size is multiplied by, from 0 to 1."""
+def step_factor(
+    schedule: Schedule, warmup: float, *, epochs_done: float, share: float, fall: float = 1.0
+) -> float:
+    """What the step size is multiplied by, from 0 to 1.
+
+    Args:
+        schedule: Constant, or half a period of the cosine.
+        warmup: Epochs over which the step rises.
+        epochs_done: With the part of the one under way.
+        share: How much of the schedule is behind, from 0 to 1.
+        fall: The last share of the schedule, in which the step falls; until then it stays.
+    """
     risen = 1.0 if epochs_done >= warmup else epochs_done / warmup
-    return risen if schedule == "constant" else risen * (1 + math.cos(math.pi * share)) / 2
+    fallen = max(0.0, 1 - (1 - share) / fall)
+    return risen if schedule == "constant" else risen * (1 + math.cos(math.pi * fallen)) / 2
 
 
 def part_of_schedule(
