@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -109,6 +110,12 @@ def test_a_slow_leader_is_waited_for_and_a_dead_one_is_not(tmp_path, dies, expec
     assert (tmp_path / "heard").read_text() == expected
 
 
+def bits() -> list[torch.Tensor]:
+    """Numbers of every size; as floating point, among them minus zero and what is no number."""
+    patterns = torch.tensor([0, -(2**63), 0x7FF8DEADBEEF0001, -1, 1])
+    return [patterns, patterns[0], patterns[:0], patterns.int(), patterns.short(), patterns > 0]
+
+
 def in_one_of_two(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
@@ -125,6 +132,7 @@ def in_one_of_two(rank: int, folder: str) -> None:
         "gather one side": world.gather(rows[:0] if rank == 0 else rows),
         "rows_at": world.rows_at(rows, torch.tensor([7, 0, 3, 2, 3])),
         "broadcast": world.broadcast(mine),
+        "bits": [world.broadcast(of_kind if rank == 0 else ~of_kind) for of_kind in bits()],
         "bytes": list(world.broadcast_bytes(b"the leader's word" if rank == 0 else b"")),
         "no bytes": list(world.broadcast_bytes(b"")),
     }
@@ -150,5 +158,46 @@ def test_two_processes_hear_the_same(two):
         assert found["gather one side"].flatten().tolist() == [3, 4, 5, 6, 7]
         assert found["rows_at"].flatten().tolist() == [7, 0, 3, 2, 3]
         assert found["broadcast"].tolist() == [1.0]
+        for sent, heard in zip(bits(), found["bits"], strict=True):
+            assert (heard.dtype, heard.tolist()) == (sent.dtype, sent.tolist())
         assert bytes(found["bytes"]) == b"the leader's word"
         assert found["no bytes"] == []
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.uint8])
+def test_the_leaders_numbers_come_to_the_last_bit(kind, monkeypatch):
+    """Minus zero and the payload of what is no number too."""
+    sent = torch.randint(256, (64,), generator=torch.Generator().manual_seed(0)).byte()
+    sent[:8] = torch.tensor([0, 0, 0, 0x80, 0, 0, 0, 0x80])
+    sent = sent.view(kind)
+    added = []
+    monkeypatch.setattr(World, "sum", lambda world, bits: added.append(bits) or sum(added))
+    World(1, 2).broadcast(torch.full_like(sent, 3))
+    heard = World(0, 2).broadcast(sent)
+    assert heard.dtype == kind
+    assert torch.equal(heard.view(torch.uint8), sent.view(torch.uint8))
+
+
+def leader_of_one_that_dies(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    world, much = World(rank, 2), torch.zeros(2**25)
+    world.wait()
+    if rank == 1:
+        threading.Timer(0.4, os._exit, (0,)).start()  # in the middle of a transfer, most likely
+    begun = time.monotonic()
+    try:
+        while True:
+            world.broadcast(much)
+    except WorldError:
+        Path(folder, "noticed").write_text(str(time.monotonic() - begun))
+    os._exit(0)
+
+
+def test_a_leader_with_much_to_say_notices_that_nobody_listens(tmp_path):
+    """Gloo's own broadcast waits as long as it may, in some of such ends."""
+    both = processes.spawn(leader_of_one_that_dies, args=(str(tmp_path),), nprocs=2, join=False)
+    for process in both.processes:
+        process.join(45)
+        process.kill()
+    assert float((tmp_path / "noticed").read_text()) < 30

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from deepcluster.runtime.errors import UsageError, WorldError
 
+_BITS = {4: torch.int32, 8: torch.int64}  # by bytes of a number, of what gloo adds up
 _TRANSPORT = re.compile("gloo|nccl|connection|socket|timed out", re.IGNORECASE)
 
 
@@ -94,9 +95,17 @@ class World:
         if self.size == 1:
             return tensor
         shared = tensor.clone().contiguous()
-        with failures_named():
-            dist.broadcast(shared, src=0)
-        return shared
+        if shared.is_cuda:
+            with failures_named():
+                dist.broadcast(shared, src=0)
+            return shared
+        # Gloo's sender of much does not notice that a receiver has died, and waits for as long as
+        # it may; whoever adds up waits for all, and notices. Bits are whole numbers: the sum of
+        # the leader's and of zeros is the leader's, to the last one.
+        bits = shared.reshape(-1).view(_BITS.get(shared.itemsize, torch.uint8))
+        if not self.leads:
+            bits.zero_()
+        return self.sum(bits).view(shared.dtype).reshape(shared.shape)
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """The leading process's bytes."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
@@ -22,6 +24,13 @@ from deepcluster.training.step import Outcome, Recorder, Steps, refuse_nonfinite
 
 # How many steps may pass on a GPU before the host looks at the loss: looking means waiting.
 _LOOK_EVERY = 20
+
+# Batch norm's averages need not be the leader's in every step: they become so at the end.
+_OWN_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers"  # as newer versions of torch call it
+    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    else "broadcast_buffers": False
+}
 
 
 @dataclass
@@ -100,8 +109,7 @@ def train_epoch(
         raise
     pending.settle(progress)
     # Batch norm's averages are each process's own; from here on all look with the leader's.
-    for buffer in network.buffers():
-        buffer.copy_(world.broadcast(buffer))
+    _become_the_leaders(network.buffers(), world)
     return progress
 
 
@@ -132,8 +140,15 @@ def _in_reducer(network: Network, world: World) -> nn.Module:
     if world.size == 1:
         return network
     devices = [world.device] if world.device.type == "cuda" else None
+    # Torch's own way of making all alike may wait for a process that has died (`World.broadcast`).
+    _become_the_leaders(network.state_dict().values(), world)
     with failures_named():
-        return DistributedDataParallel(network, device_ids=devices)
+        return DistributedDataParallel(network, device_ids=devices, init_sync=False, **_OWN_BUFFERS)
+
+
+def _become_the_leaders(tensors: Iterable[Tensor], world: World) -> None:
+    for tensor in tensors:
+        tensor.copy_(world.broadcast(tensor))
 
 
 @contextmanager
