@@ -108,6 +108,17 @@ def test_a_study_leaves_table_data_and_figure(
         assert np.asarray(figure.convert("L")).std() > 5  # something is drawn
 
 
+def test_of_a_recipe_whose_step_falls_late_every_row_can_be_trained(terms: Terms):
+    late = replace(terms.recipe.training, schedule="cosine", fall=0.3)
+    falling = replace(terms, recipe=replace(terms.recipe, training=late))
+    uncurated.prepare(falling)
+    for study in BY_NAME.values():
+        for row in study.rows(falling):
+            row.run.validate(10_000)
+            labels = row.run.labels == "folders"
+            assert not (labels and row.run.training.fall != 1), (study.name, row.name)
+
+
 def test_rows_differ_in_what_is_studied_alone(terms: Terms):
     uncurated.prepare(terms)
     by_name = {

@@ -20,7 +20,8 @@ STATIONS = 5
 
 def rows(terms: Terms) -> list[Row]:
     """The same run after more and more epochs."""
-    constant = replace(terms.recipe, training=replace(terms.recipe.training, schedule="constant"))
+    training = replace(terms.recipe.training, schedule="constant", fall=1.0)
+    constant = replace(terms.recipe, training=training)
     return [
         Row(_name(0), constant, trained=False),
         *(
