@@ -1,8 +1,9 @@
-# Table 2 (but for random-rgb), and AlexNet's rows of table 5, from nothing on one GPU.
+# Linear probes (main rows of table 1), table 2 (but for random-rgb) and AlexNet's rows of table 5, from nothing on one GPU.
 #
-#   make -f benchmarks/transfer.mk -j 12 DATA=folder OUT=folder [SEEDS="0 1 2"] [FLAGS="flags of reproduce"]
+#   make -f benchmarks/transfer.mk -j 8 DATA=folder OUT=folder [SEEDS="0 1 2"] [TASKS="classification:fc6-8 ..."] \
+#       [SUPERVISED="how the baseline learns"] [FLAGS="flags of reproduce, such as --all-seeds"]
 #
-# DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/. A task of transfer leaves a large GPU idle much of the
+# DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/, perhaps places-50/. The name of a table as a target makes that alone. A task of transfer leaves a large GPU idle much of the
 # time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end. Most of them not before
 # the networks have learnt: tasks beside a training take most of the GPU from it, and everything waits for the longest. With CUDA's
 # multi-process service (nvidia-cuda-mps-control -d) programs use the GPU at the same time instead of in turns.
@@ -16,11 +17,13 @@ DEEPCLUSTER ?= deepcluster
 SEEDS ?= 0
 ROWS := DeepCluster supervised random-sobel
 TRAINED := $(OUT)/networks/DeepCluster/table.md $(OUT)/networks/supervised/table.md
-LATER := detection:fc6-8 detection:all segmentation:all classification:all segmentation:fc6-8
-REGIONS := $(OUT)/detection-fc6-8/random-sobel
+TASKS ?= classification:fc6-8 detection:fc6-8 detection:all segmentation:all classification:all segmentation:fc6-8
+LATER := $(filter-out classification:fc6-8,$(TASKS))
+REGIONS := $(OUT)/$(subst :,-,$(firstword $(filter detection:%,$(TASKS))))/random-sobel
+# What six trials chose (small-alexnet_tiny-imagenet-100_h200.md).
+SUPERVISED ?= --supervised-steps 0.05 --supervised-decays 2e-3 --supervised-epochs 120
 FOLDERS := $(foreach row,$(ROWS),$(OUT)/networks/$(row) $(foreach task,$(LATER),$(OUT)/$(subst :,-,$(task))/$(row)))
-COMMON = --data $(DATA)/tiny-imagenet-100 --preset small-alexnet --seeds $(SEEDS) --supervised-steps 0.05 \
-	--supervised-decays 2e-3 --supervised-epochs 60 $(FLAGS)
+COMMON = --data $(DATA)/tiny-imagenet-100 --preset small-alexnet --seeds $(SEEDS) $(SUPERVISED) $(FLAGS)
 VOC = --voc $(DATA)/VOCdevkit
 # The studies that a target waits for and takes from.
 OTHERS = $(patsubst %/table.md,%,$(filter %/table.md,$^))
@@ -28,15 +31,22 @@ OTHERS = $(patsubst %/table.md,%,$(filter %/table.md,$^))
 STUDY = @mkdir -p $(dir $(@D)) && { $(DEEPCLUSTER) reproduce $(1) $(COMMON) $(2) --out $(@D) >$(@D).log 2>&1 \
 	&& echo "$$(date +%T) $(@D)" || { echo "$(@D) failed: $$(tail -n 1 $(@D).log)" >&2; exit 1; }; }
 
-.PHONY: all asked
-all: $(OUT)/table2/table.md $(OUT)/table5/table.md
+TABLES := table1 table2 table5
+.PHONY: all asked $(TABLES)
+all: $(TABLES)
+$(TABLES): %: $(OUT)/%/table.md
 
 # Whoever asks for something else, such as more seeds, gets it.
 $(OUT)/asked.txt: asked
 	@mkdir -p $(OUT) && { echo '$(COMMON)' | cmp -s - $@ || echo '$(COMMON)' >$@; }
 
 $(OUT)/table2/table.md: $(FOLDERS:=/table.md)
-	$(call STUDY,table2,$(VOC) --rows $(ROWS) --networks-of $(FOLDERS))
+	$(call STUDY,table2,$(VOC) --rows $(ROWS) --networks-of $(FOLDERS) \
+		--tasks "classification fc6-8" $(foreach task,$(LATER),"$(subst :, ,$(task))"))
+
+$(OUT)/table1/table.md: $(TRAINED)
+	$(call STUDY,table1,--rows DeepCluster supervised random --ten-crops --networks-of $(OTHERS) \
+		$(addprefix --second ,$(wildcard $(DATA)/places-50)))
 
 # The network learns, and its first task is judged.
 $(OUT)/networks/random-sobel/table.md: | $(TRAINED)
