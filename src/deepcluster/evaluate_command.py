@@ -79,10 +79,9 @@ def evaluate(words: list[str]) -> int:
     if isinstance(asked, WithRandom):
         _refuse_flags_of_random(asked, folder)
     place = record.place_of(asked.out, folder)
-    # A transfer keeps its parts below the result: neither is to fail when all is computed.
-    refuse_unwritable(
-        place.path / "stages" if isinstance(asked, Transferred) else place.path, "--out"
-    )
+    refuse_unwritable(place.path, "--out")
+    if isinstance(asked, Transferred):  # which keeps its parts below the result
+        refuse_unwritable(place.path / "stages", "--out")
     with (
         interruption.noticed(),
         joined(asked.device) as world,

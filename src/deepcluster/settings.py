@@ -261,21 +261,29 @@ def completed(described: Mapping[str, Any]) -> dict[str, Any]:
         return dict(described)
     kind = _KINDS.get(described.get("clustering", ""), KMeans)
     defaults = Run(clustering=kind()).results()
-    if (
-        described.get("training.schedule", "constant") == "cosine"
-        and described.get("training.head", "fresh") == "fresh"
-        and described.get("labels", "clusters") == "clusters"
-    ):
+    if _head_fell(described):
         del defaults["training.fall"]
     return {**json.loads(json.dumps(defaults)), **described}
+
+
+def _head_fell(described: Mapping[str, Any]) -> bool:
+    """Whether these are of an earlier version, in which the step of a fresh head fell too."""
+    return (
+        "training.fall" not in described
+        and described.get("training.schedule", "constant") == "cosine"
+        and described.get("training.head", "fresh") == "fresh"
+        and described.get("labels", "clusters") == "clusters"
+    )
 
 
 def restored(described: Mapping[str, Any]) -> Run:
     """The run that `flat` has described; what an earlier version did not have is at its default.
 
     Raises:
-        KeyError: A setting is described that there is not.
+        KeyError: A setting is described that there is not, or none there is tells what was done.
     """
+    if _head_fell(described):
+        raise KeyError("training.fall")
     left = dict(described)
     clustering = _KINDS[left.pop("clustering", KMeans.__name__)]()
 

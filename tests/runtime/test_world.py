@@ -178,13 +178,13 @@ def test_the_leaders_numbers_come_to_the_last_bit(kind, monkeypatch):
     assert torch.equal(heard.view(torch.uint8), sent.view(torch.uint8))
 
 
-def leader_of_one_that_dies(rank: int, folder: str) -> None:
+def leader_of_one_that_dies(rank: int, folder: str, after: float) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     world, much = World(rank, 2), torch.zeros(2**25)
     world.wait()
     if rank == 1:
-        threading.Timer(0.4, os._exit, (0,)).start()  # in the middle of a transfer, most likely
+        threading.Timer(after, os._exit, (0,)).start()  # in the middle of a transfer, most likely
     begun = time.monotonic()
     try:
         while True:
@@ -194,9 +194,12 @@ def leader_of_one_that_dies(rank: int, folder: str) -> None:
     os._exit(0)
 
 
-def test_a_leader_with_much_to_say_notices_that_nobody_listens(tmp_path):
+@pytest.mark.parametrize("after", [0.2, 0.35, 0.5])
+def test_a_leader_with_much_to_say_notices_that_nobody_listens(tmp_path, after):
     """Gloo's own broadcast waits as long as it may, in some of such ends."""
-    both = processes.spawn(leader_of_one_that_dies, args=(str(tmp_path),), nprocs=2, join=False)
+    both = processes.spawn(
+        leader_of_one_that_dies, args=(str(tmp_path), after), nprocs=2, join=False
+    )
     for process in both.processes:
         process.join(45)
         process.kill()

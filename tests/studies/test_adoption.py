@@ -22,6 +22,7 @@ from deepcluster.studies.adoption import ADOPT, BESIDE, adopted, main_of, with_a
 from deepcluster.studies.study import Row
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.workshop import Workshop
+from deepcluster.training.optimizers import Optimization
 
 pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.HealthWarning")
 
@@ -53,6 +54,18 @@ def ours(terms: Terms, trained: Callable[[Run, str], Path]) -> list[Path]:
 @pytest.fixture
 def of_labels(terms: Terms, trained: Callable[[Run, str], Path]) -> Path:
     return trained(replace(terms.supervised()[0], epochs=1), "of-labels")
+
+
+def test_a_run_whose_fresh_head_fell_in_an_earlier_version_is_not_taken_for_one_of_now():
+    falling = Run(training=Optimization(schedule="cosine"))
+    described = flat(falling)
+    assert restored(described) == falling
+    del described["training.fall"]
+    with pytest.raises(KeyError, match=r"training\.fall"):
+        restored(described)
+    kept = flat(replace(falling, training=Optimization(schedule="cosine", head="matched")))
+    del kept["training.fall"]
+    assert restored(kept).training.fall == 1
 
 
 @pytest.mark.parametrize("run", [Run(), Run(seed=3, clustering=PowerIteration(sigma="auto"))])

@@ -64,6 +64,13 @@ def test_a_late_fall_stays_at_first_and_then_is_the_whole_cosine():
     assert step_factor("constant", 0.0, epochs_done=9.0, share=0.9, fall=0.25) == 1.0
 
 
+def test_a_fall_over_all_of_the_run_is_the_cosine_to_the_last_bit():
+    for part in range(500):
+        share = part / 499
+        cosine = (1 + math.cos(math.pi * share)) / 2
+        assert step_factor("cosine", 0.0, epochs_done=9.0, share=share) == cosine
+
+
 def test_the_step_of_a_head_that_lives_one_epoch_does_not_fall():
     trunk, head = one_weight(), one_weight()
     optimization = Optimization(step=1.0, schedule="cosine", head_step=2.5, warmup=2.0)

@@ -32,7 +32,7 @@ def step_factor(
         fall: The last share of the schedule, in which the step falls; until then it stays.
     """
     risen = 1.0 if epochs_done >= warmup else epochs_done / warmup
-    fallen = max(0.0, 1 - (1 - share) / fall)
+    fallen = max(0.0, share - (1 - fall)) / fall
     return risen if schedule == "constant" else risen * (1 + math.cos(math.pi * fallen)) / 2
 
 
