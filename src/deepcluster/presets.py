@@ -54,7 +54,8 @@ def small() -> Run:
         run,
         epochs=7,
         precision="float32",
-        network=replace(run.network, input_size=64, width=512),
+        # So few steps make no filters: 70,000 crops are not enough for features, patches are.
+        network=replace(run.network, input_size=64, width=512, patches=2),
         whitening=Whitening(dimensions=64),
         clustering=KMeans(k=50),
         training=replace(run.training, batch=32),  # few images make few steps, so these are small
@@ -126,7 +127,8 @@ def with_arch(run: Run, arch: str) -> Run:
         return run
     at_last_convolution = network.clustered == _LAST_CONVOLUTION.get(network.arch)
     clustered = _LAST_CONVOLUTION.get(arch, "top") if at_last_convolution else "top"
-    return replace(run, network=replace(network, arch=arch, clustered=clustered))
+    patches = network.patches if arch in _LAST_CONVOLUTION else 0
+    return replace(run, network=replace(network, arch=arch, clustered=clustered, patches=patches))
 
 
 OF_LABELS = (

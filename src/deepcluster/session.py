@@ -22,6 +22,7 @@ from deepcluster.clusters import Clusters
 from deepcluster.exchange.starting_point import begin_with
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
+from deepcluster.images.loader import Images
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
 from deepcluster.networks import Network, build_network, looked_at
@@ -39,6 +40,7 @@ from deepcluster.runtime.world import World
 from deepcluster.settings import Run, completed, flat
 from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
+from deepcluster.training.first_filters import Sight, begin_with_patches, begun_by_patches, looks
 from deepcluster.training.schedule import step_factor
 from deepcluster.training.step import recorder_for
 
@@ -128,6 +130,7 @@ def new_network(run: Run) -> Network:
         generator=generator(run.seed, "network"),
     )
     looked_at(made, network.clustered)  # refuses a layer that is not there
+    begun_by_patches(made, network.patches)  # and more convolutions than there are
     return made
 
 
@@ -153,6 +156,8 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     elif run.network.init is not None:
         _begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)
+    if where is None and run.network.patches:
+        _begin_with_patches(network, images, run, world, display)
     recorder = recorder_for(network, world) if run.speed.record_steps else None
     sitting = Sitting(run, images, course, world, display, recorder)
     of_labels = run.labels == "folders"
@@ -173,6 +178,24 @@ def _begin_with_weights(network: Network, run: Run, display: Display) -> None:
     left = begin_with(network, Path(run.network.init))
     over = f"; left over: {', '.join(left)}" if left else ""
     display.say(f"beginning with {run.network.init}{over}")
+
+
+def _begin_with_patches(
+    network: Network, images: Images, run: Run, world: World, display: Display
+) -> None:
+    """The leading process looks, and the others are told: it is a matter of seconds."""
+    count = run.network.patches
+    total = looks(len(images), count)
+    with display.phase("first filters from patches", total, {}, "start") as phase:
+        if world.leads:
+            with world.others_waiting():
+                sight = Sight(images, world.device, run.speed.threads, phase.advance)
+                begin_with_patches(network, count, sight, run.seed)
+            world.broadcast_bytes(b"done")
+        else:
+            world.heard()
+    for tensor in network.trunk.state_dict().values():
+        tensor.copy_(world.broadcast(tensor))
 
 
 def _prepared_by_the_leader(

@@ -57,6 +57,10 @@ class Architecture:
     """Views of an image whose features are averaged before they are clustered: 1 is the centre \
     alone (the paper), 2 its mirror image too, 6 four closer ones as well."""
 
+    patches: int = 0
+    """Convolutions, from the first on, whose filters begin as centroids of patches of what they \
+    are given; with 0 all are drawn (the paper)."""
+
     init: str | None = None
     """Weights to begin with in place of drawn ones: a run, a .safetensors file, or a weight file \
     of torchvision or timm."""
@@ -178,6 +182,11 @@ class Run:
                 raise UsageError(
                     "--clustering-start previous: only k-means has centroids to start from"
                 )
+        if self.network.patches and self.network.init is not None:
+            raise UsageError(
+                f"--network.patches {self.network.patches} and --init {self.network.init}: filters "
+                "begin in one way; leave one of the two out (--network.patches 0)"
+            )
         self.pixels.refuse_impossible()
         least_batch = 2 if processes == 1 else 8 * processes
         for flag, value, least, most in (
@@ -187,6 +196,7 @@ class Run:
             ("--network.width", self.network.width, 1, math.inf),
             ("--network.dropout", self.network.dropout, 0, 0.99),
             ("--network.views", self.network.views, 1, MOST_VIEWS),
+            ("--network.patches", self.network.patches, 0, math.inf),
             ("--pixels.short-side", self.pixels.short_side, 64, math.inf),
             ("--dimensions", self.whitening.dimensions, 1, math.inf),
             ("--clustering.iterations", self.clustering.iterations, 1, math.inf),

@@ -18,6 +18,7 @@ _SHOWN = (
     "network.width",
     "network.clustered",
     "network.views",
+    "network.patches",
     "clustering",
     "clustering.k",
     "whitening.dimensions",
