@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deepcluster.evaluation.voc_masks import refuse_mask
 from deepcluster.evaluation.voc_objects import CLASSES, NotUsable, VocObject, labels_of, objects_of
 from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
@@ -169,7 +170,7 @@ class Devkit:
         def judged(name: str) -> VocImage:
             path, size = self._found(name)
             mask = self.folder / "SegmentationClass" / f"{name}.png"
-            _refuse_mask(mask, size)
+            refuse_mask(mask, size)
             return VocImage(name, path, *size, mask=mask)
 
         images, left_out = _sifted(names, judged)
@@ -349,20 +350,6 @@ def _lines(place: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.split():
             yield number, words
-
-
-def _refuse_mask(place: Path, size: tuple[int, int]) -> None:
-    if not place.is_file():
-        raise NotUsable("no mask")
-    try:
-        with Image.open(place, formats=("PNG",)) as image:
-            mode, found = image.mode, image.size
-    except (OSError, SyntaxError, ValueError) as error:
-        raise NotUsable("mask cannot be read", str(error)) from error
-    if mode not in ("P", "L"):
-        raise NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
-    if found != size:
-        raise NotUsable("mask of another size", f"{found} and not {size}")
 
 
 def _said(left: LeftOut) -> str:
