@@ -21,7 +21,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized
 from deepcluster.images.source import Folder
-from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.errors import DataError, DimensionsShrunk, NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
 SMALL = Retrieval(size=160, batch=3, dimensions=8)
@@ -380,6 +380,23 @@ def test_seeds_stages_and_what_the_tables_say(oxford: Path, tmp_path: Path):
     assert outcome(settings, oxford, tmp_path).result == first.result  # seconds too: kept
     assert len(list((tmp_path / "stages").iterdir())) == 2
     assert first.remarks == []
+
+
+def test_a_whitening_of_fewer_dimensions_is_remarked_on_whenever_it_is_shown(
+    oxford: Path, tmp_path: Path
+):
+    """Six images have some 60 regions, which bear 8 dimensions; the layer has 256 maps."""
+    settings = replace(SMALL, whiten_on=str(oxford / "other"), dimensions=None)
+    said = (
+        "the whitening has 8 dimensions instead of {}: the regions of 6 images bear no more"
+    )
+    with pytest.warns(DimensionsShrunk):
+        assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]
+    assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]  # kept
+    with pytest.warns(DimensionsShrunk):
+        found = outcome(replace(settings, dimensions=9), oxford, tmp_path)
+    assert found.remarks == [said.format(9)]
+    assert found.settled["dimensions"] == 8
 
 
 @pytest.mark.parametrize("copied", [False, True])

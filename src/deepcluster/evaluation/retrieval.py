@@ -137,8 +137,11 @@ class Retrieval:
 
             found = stages("retrieval", {**common, "network": name}, judge)
             results[name] = {"seed": seed, **found}
+            asked = self.dimensions or channels_of(subject.network, found["layer"], bench)
         every = list(results.values())
-        outcome = outcome_of(contender.name, self.size, every, landmarks, other, learnt_from)
+        outcome = outcome_of(
+            contender.name, self.size, every, landmarks, other, learnt_from, asked=asked
+        )
         return replace(
             outcome,
             data={**outcome.data, "whitening_fingerprint": learnt_on},
