@@ -387,9 +387,7 @@ def test_a_whitening_of_fewer_dimensions_is_remarked_on_whenever_it_is_shown(
 ):
     """Six images have some 60 regions, which bear 8 dimensions; the layer has 256 maps."""
     settings = replace(SMALL, whiten_on=str(oxford / "other"), dimensions=None)
-    said = (
-        "the whitening has 8 dimensions instead of {}: the regions of 6 images bear no more"
-    )
+    said = "the whitening has 8 dimensions instead of {}: the regions of 6 images bear no more"
     with pytest.warns(DimensionsShrunk):
         assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]
     assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]  # kept

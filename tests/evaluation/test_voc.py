@@ -12,7 +12,15 @@ import pytest
 from devkit import annotate, write_devkit
 from PIL import Image
 
-from deepcluster.evaluation.voc import Devkit, VocImage, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc import (
+    Devkit,
+    Split,
+    VocImage,
+    VocSet,
+    find_devkit,
+    refuse_common_sets,
+    warn_of_left_out,
+)
 from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject, labels_of
 from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
 
@@ -185,6 +193,35 @@ def test_a_box_one_pixel_wide_has_its_first_pixel_for_its_last(folder: Path):
     found = Devkit(folder).annotated("train")
     assert found.left_out == ()
     assert found.images[0].objects[0].box == Box(9, 9, 10, 20)
+
+
+def of_names(split: Split, *names: str) -> VocSet:
+    images = tuple(VocImage(name, Path(name), 8, 8) for name in names)
+    return VocSet(Path("VOC2007"), "Main", split, images)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_what_chooses_is_not_judged_on(split: Split):
+    """Sets of a devkit that somebody has changed: trainval need not be train and val."""
+    sets = {name: of_names(name, name) for name in ("train", "val", "trainval", "test")}
+    choosing: list[tuple[Split, Split]] = [("train", "val")]
+    reported: list[tuple[Split, Split]] = [("trainval", "test")]
+    for pairs in (choosing + reported, reported + choosing):
+        refuse_common_sets(pairs, sets.__getitem__)
+    sets["test"] = of_names("test", "test", split)
+    for pairs in (choosing, reported):
+        refuse_common_sets(pairs, sets.__getitem__)
+    said = (
+        f"VOC2007: 1 images, such as {split}, are both in {split} and in test of ImageSets: what "
+        "chooses must not be judged on"
+    )
+    for pairs in (choosing + reported, reported + choosing):
+        with pytest.raises(DataError) as refused:
+            refuse_common_sets(pairs, sets.__getitem__)
+        assert str(refused.value) == said
+    sets["trainval"] = sets["test"]
+    with pytest.raises(DataError, match="nothing that was learnt from can be judged on"):
+        refuse_common_sets(reported, sets.__getitem__)
 
 
 def test_names_in_a_set_lead_nowhere_else_and_count_once(folder: Path):

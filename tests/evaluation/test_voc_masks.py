@@ -96,7 +96,7 @@ def test_which_value_has_whose_colour(tmp_path: Path):
         VOC[: 3 * 21] + [0, 0, 0] * 235,  # the border is black
         VOC[: 3 * 21] + [255, 255, 255] * 235,
         [(7 * number + 40) % 251 for number in range(768)],  # of another program
-        VOC[:3] + [9, 9, 9] + VOC[3 : 3 * 5] + VOC[18:],  # what does not fit is not used
+        [*VOC[:3], 9, 9, 9, *VOC[3:15], *VOC[18:]],  # what does not fit is not used
     ],
 )
 def test_a_palette_that_does_not_contradict_is_as_good_as_any(tmp_path: Path, palette: list[int]):
@@ -122,7 +122,10 @@ def test_greys_of_few_bits_are_stretched_as_they_are_read(
         return
     with pytest.raises(NotUsable) as verdict:
         refuse_mask(tmp_path / "palette.png", SIZE)
-    assert verdict.value.args == ("mask without class numbers", f"its greys have {bits} bits, not 8")
+    assert verdict.value.args == (
+        "mask without class numbers",
+        f"its greys have {bits} bits, not 8",
+    )
 
 
 def as_greys(place: Path) -> None:

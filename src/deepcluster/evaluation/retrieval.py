@@ -175,7 +175,14 @@ class Retrieval:
             network, layer, source, database, pca, bench, unusable, "describing images"
         )
         query_rows, askable = self._described(
-            network, layer, source, self._asked(landmarks), pca, bench, unusable, "describing queries"
+            network,
+            layer,
+            source,
+            self._asked(landmarks),
+            pca,
+            bench,
+            unusable,
+            "describing queries",
         )
         left_out = []  # what the ground truth leaves out is said of the one that is there now
         results = []

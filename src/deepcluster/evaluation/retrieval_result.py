@@ -193,8 +193,8 @@ def _remarks(
         said.append(f"{asked} {verb} not asked: {_some(left)}")
     if other is not None and result["width"] < asked:
         said.append(
-            f"the whitening has {result['width']:,} dimensions instead of {asked:,}: the regions of "
-            f"{counted(result['whitened_on'], 'image')} bear no more"
+            f"the whitening has {result['width']:,} dimensions instead of {asked:,}: the regions "
+            f"of {counted(result['whitened_on'], 'image')} bear no more"
         )
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")

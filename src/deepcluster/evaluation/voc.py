@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -288,13 +288,33 @@ def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> D
     raise UsageError(f"{given}: there is no VOC{year} in it; {advice}")
 
 
-def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:
+def refuse_common_sets(
+    pairs: Iterable[tuple[Split, Split]], read: Callable[[Split], VocSet]
+) -> None:
+    """Raise where a network would be judged on images that it learns from, or is chosen by.
+
+    Args:
+        pairs: Which set is learnt from and which one judged on: on test to report, else to choose.
+        read: Gives a set.
+    """
+    pairs = [*pairs]
+    for learn, judge in pairs:
+        refuse_common(read(learn), read(judge))
+    if "test" in (judge for _, judge in pairs):
+        for pair in pairs:
+            if "test" not in pair:
+                for one in pair:
+                    refuse_common(read(one), read("test"), chooses=True)
+
+
+def refuse_common(train: VocSet, test: VocSet, flags: str = "", *, chooses: bool = False) -> None:
     """Raise where a network would be judged on images that it learns from.
 
     Args:
         train: What it learns from.
         test: What it is judged on.
         flags: By which the user has chosen these sets, if he has.
+        chooses: Whether it is not the network that learns from them, but its hyper-parameters.
     """
     common = {image.name for image in train.images} & {image.name for image in test.images}
     if not common:
@@ -305,6 +325,8 @@ def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:
     )
     if flags:
         raise UsageError(f"{said}; choose other sets by {flags}")
+    if chooses:
+        raise DataError(f"{said} of ImageSets: what chooses must not be judged on")
     raise DataError(f"{said} of ImageSets: nothing that was learnt from can be judged on")
 
 
