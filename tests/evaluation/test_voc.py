@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from deepcluster.evaluation.voc import (
     VocSet,
     find_devkit,
     refuse_common_sets,
+    warn_of_labels,
     warn_of_left_out,
 )
 from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject, labels_of
-from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
+from deepcluster.runtime.errors import DataError, ImagesLeftOut, LabelsDisagree, UsageError
 
 SIZE = (96, 80)
 FIRST = "Annotations/000001.xml"
@@ -239,8 +241,13 @@ def test_class_sets_that_are_broken_or_disagree(folder: Path):
     found = Devkit(folder).annotated("train")
     assert found.labels[0, CLASSES.index("dog")] == 1
     assert found.disagreements == 1
-    with pytest.warns(ImagesLeftOut, match="1 labels of VOC2007 train are not what the annot"):
-        warn_of_left_out([found])
+    warn_of_left_out([found])  # which would be an error here
+    with pytest.warns(LabelsDisagree) as warned:
+        warn_of_labels([found, replace(found, split="val", disagreements=1_234)])
+    assert [str(one.message) for one in warned] == [
+        "not what the annotations say: 1 label of VOC2007 train, 1,234 labels of VOC2007 val; "
+        "those of ImageSets/Main are used"
+    ]
     dog.write_text(text.replace("000001 -1\n", ""))
     (left,) = Devkit(folder).annotated("train").left_out
     assert left == ("000001", "a class set says nothing of it", "dog_train.txt")

@@ -24,7 +24,7 @@ from deepcluster.evaluation.voc_masks import refuse_mask
 from deepcluster.evaluation.voc_objects import CLASSES, NotUsable, VocObject, labels_of, objects_of
 from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
-from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
+from deepcluster.runtime.errors import DataError, ImagesLeftOut, LabelsDisagree, UsageError
 
 BACKGROUND, BORDER = 0, 255
 """Values of a mask: none of the classes, and pixels that are not judged."""
@@ -334,18 +334,29 @@ def warn_of_left_out(sets: Sequence[VocSet]) -> None:
     """One warning that counts, by reason, the images of these sets that are not used."""
     parts = []
     for one in sets:
-        where = f"{one.folder.name} {one.split}"
         reasons = Counter(left.reason for left in one.left_out)
         for reason, count in reasons.most_common():
             first = next(left for left in one.left_out if left.reason == reason)
-            parts.append(f"{count:,} of {where}: {_said(first)}{', ...' if count > 1 else ''}")
-        if one.disagreements:
-            parts.append(
-                f"{one.disagreements:,} labels of {where} are not what the annotations say (those "
-                "of ImageSets/Main are used)"
-            )
+            more = ", ..." if count > 1 else ""
+            parts.append(f"{count:,} of {_title(one)}: {_said(first)}{more}")
     if parts:
         warnings.warn(ImagesLeftOut("images are left out: " + "; ".join(parts)), stacklevel=2)
+
+
+def warn_of_labels(sets: Sequence[VocSet]) -> None:
+    """One warning that counts the labels of these sets that the annotations contradict."""
+    parts = []
+    for one in sets:
+        if count := one.disagreements:
+            labels = "1 label" if count == 1 else f"{count:,} labels"
+            parts.append(f"{labels} of {_title(one)}")
+    if parts:
+        said = f"not what the annotations say: {', '.join(parts)}; those of ImageSets/Main are used"
+        warnings.warn(LabelsDisagree(said), stacklevel=2)
+
+
+def _title(one: VocSet) -> str:
+    return f"{one.folder.name} {one.split}"
 
 
 def _sifted(

@@ -36,6 +36,7 @@ from deepcluster.evaluation.voc import (
     VocSet,
     find_devkit,
     refuse_common_sets,
+    warn_of_labels,
     warn_of_left_out,
 )
 from deepcluster.evaluation.voc_objects import CLASSES
@@ -163,6 +164,7 @@ class VOCClassification:
         there = {*images.names}
         sets = [_decoded(one, there) for one in annotated]
         warn_of_left_out(sets)
+        warn_of_labels(sets)
         by_name = {one.split: one for one in sets}
         refuse_common_sets(self.sets, by_name.__getitem__)
         parts = {one.split: _part(one, images) for one in sets}
