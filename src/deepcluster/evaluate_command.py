@@ -174,11 +174,8 @@ def _probe(
             "decay are chosen by what it knows already; fix them (one of --steps, one of --decays)"
         )
     for layer in result.layers:
-        if layer.is_at_edge:
-            bench.display.say(
-                f"{layer.layer}: the best step, {layer.step:g}, is at the edge of those tried; "
-                "others (--steps) may do better"
-            )
+        if layer.remark:
+            bench.display.say(layer.remark)
     settings = {**asdict(asked.settings), **settled}
     return _about(subject, settings, result, train, test)
 
