@@ -45,6 +45,13 @@ def without_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("knn --neighbours 20 -1", "--neighbours 20 -1: use numbers from 1 on"),
         ("knn --temperature 0", "--temperature 0: use a number above 0"),
         ("knn --temperature inf", "--temperature inf: use a number above 0"),
+        ("voc-detection --passes inf", "--passes inf: use a number above 0"),
+        ("voc-detection --steps inf", "--steps inf: use numbers above 0"),
+        ("voc-detection --decay inf", "--decay inf: use 0 or above"),
+        ("voc-classification --steps 0.01 nan", "--steps 0.01 nan: use numbers above 0"),
+        ("voc-classification --decays inf", "--decays inf: use 0 or above"),
+        ("voc-segmentation --steps 0.1 inf", "--steps 0.1 inf: use numbers above 0"),
+        ("voc-segmentation --decay inf", "--decay inf: use 0 or above"),
         ("knn --layer conv3 --dimensions 0", "--dimensions 0: use at least 1"),
     ],
 )
