@@ -71,6 +71,9 @@ def test_impossible_numbers(without_images: Path, words: str, sentence: str):
         ("random agreement --data data/train --out data/train/kind0", "data/train"),
         ("random agreement --data data --out data/train", "data/train"),
         ("random retrieval --data data/val --out data/../data/val", "data/val"),
+        ("random knn --data data --stores data/train/stores", "data/train"),
+        ("random agreement --data data --stores link", "data/val"),
+        ("random linear --train data/train --test data/val --stores data/val", "data/val"),
     ],
 )
 def test_no_result_is_written_among_images(without_images: Path, words: str, inside: str):
@@ -79,10 +82,10 @@ def test_no_result_is_written_among_images(without_images: Path, words: str, ins
         link.symlink_to("data/val/kind0")
     before = sorted(without_images.rglob("*"))
     code, output = child.run(["evaluate", *words.split()], without_images)
-    out = words.split()[-1]
+    flag, place = words.split()[-2:]
     assert (code, output.strip()) == (
         2,
-        f"deepcluster: --out {out} lies in {inside}, among the images; choose another --out, "
+        f"deepcluster: {flag} {place} lies in {inside}, among the images; choose another {flag}, "
         "nothing was written",
     )
     assert {*without_images.rglob("*")} - {*before} <= {without_images / "output.txt"}
