@@ -395,6 +395,13 @@ def test_a_whitening_of_fewer_dimensions_is_remarked_on_whenever_it_is_shown(
         found = outcome(replace(settings, dimensions=9), oxford, tmp_path)
     assert found.remarks == [said.format(9)]
     assert found.settled["dimensions"] == 8
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    (place / "images/hall1_000000.png").unlink()
+    with pytest.warns(DimensionsShrunk):
+        remarks = outcome(settings, place, tmp_path).remarks
+    assert remarks[-1] == said.format(256)
+    assert "1 query is not asked" in " ".join(remarks)
 
 
 @pytest.mark.parametrize("copied", [False, True])

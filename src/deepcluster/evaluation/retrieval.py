@@ -115,7 +115,7 @@ class Retrieval:
         )
         learnt_from = [] if other is None else other.find()
         learnt_on = None if other is None else _fingerprint(learnt_from)
-        common = {
+        common: dict[str, Any] = {
             "data": landmarks.fingerprint,
             "whitening": learnt_on,
             "settings": {**asdict(self), "seeds": None, "batch": None},
@@ -140,7 +140,7 @@ class Retrieval:
             asked = self.dimensions or channels_of(subject.network, found["layer"], bench)
         every = list(results.values())
         outcome = outcome_of(
-            contender.name, self.size, every, landmarks, other, learnt_from, asked=asked
+            contender.name, self.size, every, landmarks, other, learnt_from, dimensions=asked
         )
         return replace(
             outcome,

@@ -92,7 +92,7 @@ def outcome_of(
     landmarks: Landmarks,
     other: Source | None,
     learnt_from: Sequence[FoundImage] = (),
-    asked: int = 0,
+    dimensions: int = 0,
 ) -> Outcome:
     """The figures with their tables and remarks.
 
@@ -103,7 +103,7 @@ def outcome_of(
         landmarks: What was searched.
         other: What the whitening was learnt on.
         learnt_from: The images in it.
-        asked: Dimensions that the whitening should have.
+        dimensions: How many the whitening should have.
     """
     results = [_of_now(result, landmarks) for result in results]
     first = results[0]
@@ -133,7 +133,7 @@ def outcome_of(
         data={**landmarks.described(), "whitening": other and encoded(str(other.place))},
         result={"levels": levels, "seeds": list(results)},
         tables=tables,
-        remarks=_remarks(first, landmarks, other, learnt_from, asked),
+        remarks=_remarks(first, landmarks, other, learnt_from, dimensions),
     )
 
 
@@ -167,7 +167,7 @@ def _remarks(
     landmarks: Landmarks,
     other: Source | None,
     learnt_from: Sequence[FoundImage],
-    asked: int,
+    dimensions: int,
 ) -> list[str]:
     said = []
     images = [one for one in learnt_from if one.reason is None]
@@ -191,10 +191,10 @@ def _remarks(
         verb = "are" if len(left) > 1 else "is"
         asked = counted(len(left), "query", "queries")
         said.append(f"{asked} {verb} not asked: {_some(left)}")
-    if other is not None and result["width"] < asked:
+    if other is not None and result["width"] < dimensions:
         said.append(
-            f"the whitening has {result['width']:,} dimensions instead of {asked:,}: the regions "
-            f"of {counted(result['whitened_on'], 'image')} bear no more"
+            f"the whitening has {result['width']:,} dimensions instead of {dimensions:,}: the "
+            f"regions of {counted(result['whitened_on'], 'image')} bear no more"
         )
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")

@@ -56,7 +56,9 @@ def _mistaken(mask: Image.Image) -> str:
     colours = np.array(mask.getpalette(), dtype=np.uint8).reshape(-1, 3)
     if _is_ramp(colours):
         return ""
-    painted = {value: tuple(map(int, colour)) for value, colour in enumerate(colours)}
+    painted = {
+        value: (int(red), int(green), int(blue)) for value, (red, green, blue) in enumerate(colours)
+    }
     others = {
         value: _CLASS_IN[colour]
         for value, colour in painted.items()
