@@ -45,6 +45,13 @@ def without_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("knn --neighbours 20 -1", "--neighbours 20 -1: use numbers from 1 on"),
         ("knn --temperature 0", "--temperature 0: use a number above 0"),
         ("knn --temperature inf", "--temperature inf: use a number above 0"),
+        ("voc-detection --passes inf", "--passes inf: use a number above 0"),
+        ("voc-detection --steps inf", "--steps inf: use numbers above 0"),
+        ("voc-detection --decay inf", "--decay inf: use 0 or above"),
+        ("voc-classification --steps 0.01 nan", "--steps 0.01 nan: use numbers above 0"),
+        ("voc-classification --decays inf", "--decays inf: use 0 or above"),
+        ("voc-segmentation --steps 0.1 inf", "--steps 0.1 inf: use numbers above 0"),
+        ("voc-segmentation --decay inf", "--decay inf: use 0 or above"),
         ("knn --layer conv3 --dimensions 0", "--dimensions 0: use at least 1"),
     ],
 )
@@ -64,6 +71,9 @@ def test_impossible_numbers(without_images: Path, words: str, sentence: str):
         ("random agreement --data data/train --out data/train/kind0", "data/train"),
         ("random agreement --data data --out data/train", "data/train"),
         ("random retrieval --data data/val --out data/../data/val", "data/val"),
+        ("random knn --data data --stores data/train/stores", "data/train"),
+        ("random agreement --data data --stores link", "data/val"),
+        ("random linear --train data/train --test data/val --stores data/val", "data/val"),
     ],
 )
 def test_no_result_is_written_among_images(without_images: Path, words: str, inside: str):
@@ -72,10 +82,10 @@ def test_no_result_is_written_among_images(without_images: Path, words: str, ins
         link.symlink_to("data/val/kind0")
     before = sorted(without_images.rglob("*"))
     code, output = child.run(["evaluate", *words.split()], without_images)
-    out = words.split()[-1]
+    flag, place = words.split()[-2:]
     assert (code, output.strip()) == (
         2,
-        f"deepcluster: --out {out} lies in {inside}, among the images; choose another --out, "
+        f"deepcluster: {flag} {place} lies in {inside}, among the images; choose another {flag}, "
         "nothing was written",
     )
     assert {*without_images.rglob("*")} - {*before} <= {without_images / "output.txt"}

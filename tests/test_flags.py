@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import pytest
 
 from deepcluster import flags
 from deepcluster.runtime.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Settings in settings."""
+
+    learn_on: Annotated[
+        Literal["train", "val", "trainval", "test"] | None, flags.shown_as("{...}")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,8 @@ class Asked:
     minutes: float | None = None
     workers: flags.Count = None
     to: Literal["safetensors", "onnx", "torchvision", "huggingface"] = "onnx"
+    year: Literal[2007, 2012] | None = None
+    settings: Nested = field(default_factory=Nested)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +41,11 @@ class Asked:
         (["--share", "half"], "--share: 'half' is no number; see deepcluster verb --help"),
         (["--minutes", "soon"], "--minutes: give a number; see deepcluster verb --help"),
         (["--workers", "2.5"], "--workers: give a whole number; see deepcluster verb --help"),
+        (["--year", "2010"], "--year 2010: there are 2007, 2012"),
+        (
+            ["--settings.learn-on", "all"],
+            "--settings.learn-on all: there are train, val, trainval, test",
+        ),
         (["--to", "tflite"], "--to tflite: there are safetensors, onnx, torchvision, huggingface"),
     ],
 )

@@ -74,7 +74,7 @@ def evaluate(words: list[str]) -> int:
     asked = flags.parsed(kind, rest, f"evaluate {name} {protocol}")
     if asked.workers is not None and asked.workers < 1:
         raise UsageError(f"--workers {asked.workers}: use at least 1")
-    _refuse_out_among_images(asked)
+    _refuse_writing_among_images(asked)
     folder = None if name in UNTRAINED else judged_run(name)
     if isinstance(asked, WithRandom):
         _refuse_flags_of_random(asked, folder)
@@ -174,11 +174,8 @@ def _probe(
             "decay are chosen by what it knows already; fix them (one of --steps, one of --decays)"
         )
     for layer in result.layers:
-        if layer.is_at_edge:
-            bench.display.say(
-                f"{layer.layer}: the best step, {layer.step:g}, is at the edge of those tried; "
-                "others (--steps) may do better"
-            )
+        if layer.remark:
+            bench.display.say(layer.remark)
     settings = {**asdict(asked.settings), **settled}
     return _about(subject, settings, result, train, test)
 
@@ -282,9 +279,7 @@ def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
     return words[0], words[1], words[2:]
 
 
-def _refuse_out_among_images(asked: Common) -> None:
-    if asked.out is None:
-        return
+def _refuse_writing_among_images(asked: Common) -> None:
     # VOC's data may be a folder that holds the devkit beside anything else.
     places: list[Path | None] = []
     if isinstance(asked, Landmarks) and asked.data is not None:
@@ -294,12 +289,14 @@ def _refuse_out_among_images(asked: Common) -> None:
         places = [] if asked.data is None else [*parts_of(asked.data)]
     if isinstance(asked, Labelled):
         places += [asked.train, asked.test]
-    for place in places:
-        if place is not None and asked.out.resolve().is_relative_to(place.resolve()):
-            raise UsageError(
-                f"--out {asked.out} lies in {place}, among the images; choose another --out, "
-                "nothing was written"
-            )
+    stores = None if asked.stores == Common.stores else asked.stores
+    for flag, target in (("--out", asked.out), ("--stores", stores)):  # where they are given
+        for place in places:
+            if target and place and target.resolve().is_relative_to(place.resolve()):
+                raise UsageError(
+                    f"{flag} {target} lies in {place}, among the images; choose another {flag}, "
+                    "nothing was written"
+                )
 
 
 def _refuse_flags_of_random(asked: WithRandom, folder: RunFolder | None) -> None:

@@ -6,11 +6,20 @@ import contextlib
 import io
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, cast
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 
@@ -62,6 +71,9 @@ def parsed(
             return tyro.cli(kind, args=words, prog=f"deepcluster {verb}", **options)
     except SystemExit:
         sentence = _one_sentence(complaint.getvalue(), verb)
+        if choice := _INVALID_CHOICE.search(_joined(complaint.getvalue())):
+            there = ", ".join(_choices(kind, choice))
+            sentence = f"{choice['flag']} {choice['given']}: there are {there}"
         for brief, long in short.items():
             sentence = re.sub(rf"{re.escape(long)}(?![\w-])", brief, sentence)
         raise UsageError(sentence) from None
@@ -105,14 +117,48 @@ def refuse_unknown(
             raise UsageError(f"{word!r}: write it as --{word.replace('=', ' ', 1)}")
 
 
-def _one_sentence(complaint: str, verb: str) -> str:
-    """What tyro has against a value, without the box around it."""
+def _choices(kind: object, refused: re.Match[str]) -> list[str]:
+    """What may be chosen, in the order of the help."""
+    there = re.findall(r"'([^']*)'", refused["there"])
+    if "None" not in there:
+        return there
+    # Of what may be left open tyro lists a set, which has no order, and the default with it.
+    name = refused["flag"].rpartition(".")[2].removeprefix("--").replace("-", "_")
+    ordered = _literals(kind, name)
+    return [str(one) for one in ordered] or sorted({*there} - {"None"})
+
+
+def _literals(kind: object, name: str) -> list[object]:
+    """The words of the field of that name, of these settings or of those that they hold."""
+    if not is_dataclass(kind):
+        return []
+    for field, hint in get_type_hints(kind).items():
+        if field == name:
+            return [word for part in (hint, *get_args(hint)) for word in _words(part)]
+        for part in (hint, *get_args(hint)):
+            if found := _literals(part, name):
+                return found
+    return []
+
+
+def _words(hint: object) -> tuple[object, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def _joined(complaint: str) -> str:
+    """A long complaint is broken into lines."""
+    return " ".join(_lines(complaint))
+
+
+def _lines(complaint: str) -> list[str]:
+    """A complaint without the box around it."""
     lines = [line.strip("│╭╮╰╯─ -").strip() for line in complaint.splitlines()]
-    lines = [line for line in lines if line]
-    # A long complaint is broken into lines.
-    if choice := _INVALID_CHOICE.search(" ".join(lines)):
-        there = ", ".join(re.findall(r"'([^']*)'", choice["there"]))
-        return f"{choice['flag']} {choice['given']}: there are {there}"
+    return [line for line in lines if line]
+
+
+def _one_sentence(complaint: str, verb: str) -> str:
+    """What tyro has against the words, in one sentence."""
+    lines = _lines(complaint)
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith("Error parsing"):
             reason = line.removeprefix("Error parsing ")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from deepcluster.evaluation import mlp
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.candidates import Candidate, StackedSGD, loss_of
 from deepcluster.evaluation.mlp import MLPProbe, MLPReadout
@@ -54,6 +55,27 @@ def test_it_is_torchs_own_network():
     network = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
     expected = network(rows[0] * 12**0.5)
     assert torch.allclose(readout.scores(rows)[0, :, 1], expected, atol=1e-5)
+
+
+def test_numbers_that_are_not_scaled_are_what_the_network_says(
+    planted, splits_of_colours, monkeypatch: pytest.MonkeyPatch
+):
+    """Of unit length they are brought to about 1; others are as they are."""
+    made: dict[str, MLPReadout] = {}
+
+    def noted(settings: MLPProbe, _features, new_readout, *_images) -> None:
+        made[settings.scaling] = new_readout(1, [12])
+
+    monkeypatch.setattr(mlp, "probed", noted)
+    for scaling in ("none", "layer", "feature"):
+        replace(QUICK, scaling=scaling)(planted, *splits_of_colours, Bench())
+    rows, _ = batch()
+    raw = made["none"].scores(rows)
+    assert torch.equal(made["layer"].scores(rows), made["feature"].scores(rows))
+    assert torch.equal(made["layer"].scores(rows), made["none"].scores(rows * 12**0.5))
+    w6, _, w7, _, w8, _ = (one[0] for one in made["none"].parameters[0])
+    by_hand = ((rows[0] @ w6.T).relu() @ w7.T).relu() @ w8.T  # the biases are zero
+    torch.testing.assert_close(raw[0, :, 0], by_hand)
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():

@@ -21,7 +21,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized
 from deepcluster.images.source import Folder
-from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.errors import DataError, DimensionsShrunk, NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 
 SMALL = Retrieval(size=160, batch=3, dimensions=8)
@@ -103,10 +103,20 @@ def test_a_box_is_cut_out_of_the_resized_image():
     image = Image.fromarray(pixels)
     whole = resized(image, 160)
     assert whole.size == (160, 80)
-    part = resized(image, 160, (10, 5.1, 30, 999))
+    part = resized(image, 160, (10, 5.1, 30, 42))  # rounding may push it over the edge
     assert np.array_equal(np.asarray(part), np.asarray(whole)[10:80, 20:60])
+    assert np.array_equal(np.asarray(resized(image, 160, (-2, -2, 82, 42))), np.asarray(whole))
     with pytest.raises(ValueError, match="outside"):
         resized(image, 160, (90, 0, 99, 10))
+
+
+@pytest.mark.parametrize("edge", range(4))
+def test_a_box_that_reaches_beyond_its_image_is_refused(edge: int):
+    image = Image.new("RGB", (80, 40))
+    box = [0.0, 0.0, 80.0, 40.0]
+    box[edge] += 2.1 if edge > 1 else -2.1
+    with pytest.raises(ValueError, match=r"^its box reaches beyond the image; is it of another s"):
+        resized(image, 160, tuple(box))  # type: ignore[arg-type]
 
 
 def test_small_boxes_are_filled_up_by_their_edge(tmp_path: Path):
@@ -249,6 +259,49 @@ def test_a_query_whose_image_is_turned_by_exif_is_not_asked_by_its_box(
     assert whole.left_out == []
 
 
+def test_queries_of_images_that_were_made_smaller_are_not_asked(oxford: Path, tmp_path: Path):
+    """The boxes of their ground truth are of the images as they were."""
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    settings = replace(SMALL, whiten_on="none")
+    path = place / "images/hall1_000000.png"
+    with Image.open(path) as image:
+        image.resize((80, 60)).save(path)
+    why = "hall1_1: hall1_000000.png: its box reaches beyond the image; is it of another size?"
+    found = outcome(settings, place, tmp_path)
+    assert f"1 query is not asked: {why}" in found.remarks
+    assert [one["name"] for one in found.result["seeds"][0]["queries"]] == [
+        *("hall0_1", "hall2_1", "hall3_1")
+    ]
+    assert outcome(replace(settings, queries="image"), place, tmp_path).result["levels"]["all"][
+        "queries"
+    ] == len(["hall0_1", "hall1_1", "hall2_1", "hall3_1"])
+
+
+def test_what_was_kept_while_boxes_were_cut_is_taken_up_where_none_was(
+    oxford: Path, tmp_path: Path
+):
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    asked: list[dict] = []
+
+    class Noting(Stages):
+        def __call__(self, name, key, compute):
+            asked.append(key)
+            return super().__call__(name, key, compute)
+
+    def key_of(box: str) -> dict:
+        (place / "gt_files/hall0_1_query.txt").write_text(f"oxc1_hall0_000000 {box}")
+        settings = replace(SMALL, whiten_on="none")
+        contender = Contender("random", lambda seed: untrained(Shape(input_size=64, width=8), 0))
+        settings(contender, Material(place), Bench(), Noting(RunFolder(tmp_path)))
+        return asked[-1]
+
+    # All that earlier versions knew it by, and no more.
+    assert {*key_of("0 0 160 121")} == {"data", "whitening", "settings", "network"}
+    assert key_of("0 0 160 140")["not_asked"] == ["hall0_000000.png"]
+
+
 def test_images_of_which_nothing_finite_is_said_have_no_order(oxford: Path):
     broken = untrained(Shape(input_size=64, width=8), seed=0)
     with torch.no_grad():
@@ -327,6 +380,28 @@ def test_seeds_stages_and_what_the_tables_say(oxford: Path, tmp_path: Path):
     assert outcome(settings, oxford, tmp_path).result == first.result  # seconds too: kept
     assert len(list((tmp_path / "stages").iterdir())) == 2
     assert first.remarks == []
+
+
+def test_a_whitening_of_fewer_dimensions_is_remarked_on_whenever_it_is_shown(
+    oxford: Path, tmp_path: Path
+):
+    """Six images have some 60 regions, which bear 8 dimensions; the layer has 256 maps."""
+    settings = replace(SMALL, whiten_on=str(oxford / "other"), dimensions=None)
+    said = "the whitening has 8 dimensions instead of {}: the regions of 6 images bear no more"
+    with pytest.warns(DimensionsShrunk):
+        assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]
+    assert outcome(settings, oxford, tmp_path).remarks == [said.format(256)]  # kept
+    with pytest.warns(DimensionsShrunk):
+        found = outcome(replace(settings, dimensions=9), oxford, tmp_path)
+    assert found.remarks == [said.format(9)]
+    assert found.settled["dimensions"] == 8
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    (place / "images/hall1_000000.png").unlink()
+    with pytest.warns(DimensionsShrunk):
+        remarks = outcome(settings, place, tmp_path).remarks
+    assert remarks[-1] == said.format(256)
+    assert "1 query is not asked" in " ".join(remarks)
 
 
 @pytest.mark.parametrize("copied", [False, True])

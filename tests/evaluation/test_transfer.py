@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from deepcluster.evaluation import transfer
+from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Stages
+from deepcluster.runtime.display import Display
 from deepcluster.runtime.run_folder import RunFolder
 
 
@@ -44,6 +46,22 @@ def test_a_stage_is_computed_once_for_the_same_key(tmp_path: Path):
     assert other("choice", {"seed": 0}, compute) == {"figure": 3}
     assert replace(stages, fresh=True)("choice", {"seed": 0}, compute) == {"figure": 4}
     assert stages("choice", {"seed": 0}, compute) == {"figure": 4}
+
+
+def test_what_was_kept_is_called_what_its_file_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Names hold numbers: a step of 1e-05 is not one of 1e 05."""
+    name = "detection-fc6-8-seed-0-val-step-1e-05"
+    monkeypatch.setenv("COLUMNS", "400")
+    bench = Bench(display=Display())
+    for folder, lenders in (("own", ()), ("own", ()), ("other", (tmp_path / "own",))):
+        stages = Stages(RunFolder(tmp_path / folder), bench=bench, lenders=lenders)
+        stages(name, {}, dict)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}: kept from before",
+        f"{name}: taken from {tmp_path / 'own'}",
+    ]
 
 
 def test_a_damaged_stage_is_computed_again(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,18 @@ import pytest
 from devkit import annotate, write_devkit
 from PIL import Image
 
-from deepcluster.evaluation.voc import Devkit, VocImage, VocSet, find_devkit, warn_of_left_out
+from deepcluster.evaluation.voc import (
+    Devkit,
+    Split,
+    VocImage,
+    VocSet,
+    find_devkit,
+    refuse_common_sets,
+    warn_of_labels,
+    warn_of_left_out,
+)
 from deepcluster.evaluation.voc_objects import CLASSES, Box, VocObject, labels_of
-from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
+from deepcluster.runtime.errors import DataError, ImagesLeftOut, LabelsDisagree, UsageError
 
 SIZE = (96, 80)
 FIRST = "Annotations/000001.xml"
@@ -187,6 +197,35 @@ def test_a_box_one_pixel_wide_has_its_first_pixel_for_its_last(folder: Path):
     assert found.images[0].objects[0].box == Box(9, 9, 10, 20)
 
 
+def of_names(split: Split, *names: str) -> VocSet:
+    images = tuple(VocImage(name, Path(name), 8, 8) for name in names)
+    return VocSet(Path("VOC2007"), "Main", split, images)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_what_chooses_is_not_judged_on(split: Split):
+    """Sets of a devkit that somebody has changed: trainval need not be train and val."""
+    sets = {name: of_names(name, name) for name in ("train", "val", "trainval", "test")}
+    choosing: list[tuple[Split, Split]] = [("train", "val")]
+    reported: list[tuple[Split, Split]] = [("trainval", "test")]
+    for pairs in (choosing + reported, reported + choosing):
+        refuse_common_sets(pairs, sets.__getitem__)
+    sets["test"] = of_names("test", "test", split)
+    for pairs in (choosing, reported):
+        refuse_common_sets(pairs, sets.__getitem__)
+    said = (
+        f"VOC2007: 1 images, such as {split}, are both in {split} and in test of ImageSets: what "
+        "chooses must not be judged on"
+    )
+    for pairs in (choosing + reported, reported + choosing):
+        with pytest.raises(DataError) as refused:
+            refuse_common_sets(pairs, sets.__getitem__)
+        assert str(refused.value) == said
+    sets["trainval"] = sets["test"]
+    with pytest.raises(DataError, match="nothing that was learnt from can be judged on"):
+        refuse_common_sets(reported, sets.__getitem__)
+
+
 def test_names_in_a_set_lead_nowhere_else_and_count_once(folder: Path):
     listed = folder / "ImageSets/Main/train.txt"
     listed.write_text(listed.read_text() + "../../secret\n999999\n000002\n\n")
@@ -202,8 +241,13 @@ def test_class_sets_that_are_broken_or_disagree(folder: Path):
     found = Devkit(folder).annotated("train")
     assert found.labels[0, CLASSES.index("dog")] == 1
     assert found.disagreements == 1
-    with pytest.warns(ImagesLeftOut, match="1 labels of VOC2007 train are not what the annot"):
-        warn_of_left_out([found])
+    warn_of_left_out([found])  # which would be an error here
+    with pytest.warns(LabelsDisagree) as warned:
+        warn_of_labels([found, replace(found, split="val", disagreements=1_234)])
+    assert [str(one.message) for one in warned] == [
+        "not what the annotations say: 1 label of VOC2007 train, 1,234 labels of VOC2007 val; "
+        "those of ImageSets/Main are used"
+    ]
     dog.write_text(text.replace("000001 -1\n", ""))
     (left,) = Devkit(folder).annotated("train").left_out
     assert left == ("000001", "a class set says nothing of it", "dog_train.txt")

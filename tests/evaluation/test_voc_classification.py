@@ -344,6 +344,19 @@ def test_nothing_is_judged_on_what_was_learnt_from(planted: Path, tmp_path: Path
         judged(QUICK, tmp_path / "kit", tmp_path)
 
 
+def test_nothing_is_judged_on_what_has_chosen(planted: Path, tmp_path: Path):
+    """Images of test that are in val and not in trainval."""
+    shutil.copytree(planted, tmp_path / "kit")
+    sets = tmp_path / "kit/VOCdevkit/VOC2007/ImageSets/Main"
+    for place in sets.glob("*test.txt"):
+        with place.with_name(place.name.replace("test", "val")).open("a") as lines:
+            lines.write(place.read_text().splitlines()[0] + "\n")
+    choosing = replace(QUICK, steps=(0.01, 0.1))
+    with pytest.raises(DataError, match="in val and in test of ImageSets: what chooses must not b"):
+        judged(choosing, tmp_path / "kit", tmp_path)
+    judged(replace(choosing, on="val", epochs=1, steps=(0.1,)), tmp_path / "kit", tmp_path)
+
+
 def test_the_verb_from_words_to_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

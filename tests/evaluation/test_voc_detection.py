@@ -19,7 +19,7 @@ from devkit import annotate, write_devkit
 from safetensors.torch import load_file
 
 from deepcluster import cli
-from deepcluster.evaluation import detector_training, object_search
+from deepcluster.evaluation import detector_training, object_search, voc_detection
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.boxes import overlaps
 from deepcluster.evaluation.detection_map import Detections, detection_precisions
@@ -445,6 +445,47 @@ def test_the_protocol_from_end_to_end(
     assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "0", "1"]) == 0
     assert "kept from before" in capsys.readouterr().out
     assert json.loads(file.read_text())["result"] == result
+
+
+def test_a_result_does_not_overwrite_that_of_other_regions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2})
+    words = ["evaluate", "random-rgb", "voc-detection", "--data", ".", *SMALL, "--steps", "0.01"]
+    results = Path("evaluations")
+    assert cli.main(words) == 0
+    (first,) = results.glob("*.json")
+    assert cli.main(words) == 0
+    assert [*results.glob("*.json")] == [first]
+    make = voc_detection.made_once
+
+    def fewer(*given) -> Regions:
+        found = make(*given)
+        return replace(found, boxes=[boxes[:-1] for boxes in found.boxes])
+
+    monkeypatch.setattr(voc_detection, "made_once", fewer)
+    assert cli.main(words) == 0
+    files = [json.loads(file.read_text()) for file in results.glob("*.json")]
+    assert len(files) == 2
+    for file in files:
+        assert {*file["data"]} == {"trainval", "test"}
+        for split, images in file["data"].items():
+            named = file["result"]["regions"][split]
+            assert images["regions"] == {key: named[key] for key in ("source", "fingerprint")}
+
+
+def test_nothing_is_judged_on_what_has_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """An image of test that is in train and not in trainval."""
+    monkeypatch.chdir(tmp_path)
+    folder = write_devkit(tmp_path, {"train": 2, "val": 2, "test": 2}, class_sets=False)
+    train = folder / "ImageSets/Main/train.txt"
+    train.write_text(train.read_text() + "000005\n")
+    words = ["evaluate", "random", "voc-detection", *SMALL, "--data", "."]
+    assert cli.main(words) == 3
+    assert "1 images, such as 000005, are both in train and in test" in capsys.readouterr().err
 
 
 def test_a_last_step_too_far_is_noticed(painted, tmp_path: Path):

@@ -93,6 +93,19 @@ def test_what_is_learnt_from_and_judged_on_is_refused(voc: Path):
     refuse_broken_devkit([validation_task(voc)])
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_what_chooses_is_not_judged_on(voc: Path, split: str):
+    place = voc / f"ImageSets/Main/{split}.txt"
+    place.write_text(place.read_text() + "000005\n")
+    for place in (voc / "ImageSets/Main").glob(f"*_{split}.txt"):
+        place.write_text(place.read_text() + "000005 -1\n")
+    one, other = named(voc_tasks(voc), "classification all", "detection all")
+    for task in (one, other):
+        with pytest.raises(DataError, match=f"000005, are both in {split} and in test"):
+            refuse_broken_devkit([task])
+    refuse_broken_devkit([validation_task(voc), replace(other, protocol=VOCDetection(steps=(1,)))])
+
+
 def test_images_that_are_left_out_are_not_warned_of_twice(
     voc: Path, recwarn: pytest.WarningsRecorder
 ):

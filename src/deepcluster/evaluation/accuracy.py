@@ -19,6 +19,8 @@ class Accuracy:
 
     top1: list[list[float]]
     top5: list[list[float]]
+    finite: list[list[bool]]
+    """Whether all scores were finite; the guesses of others mean nothing."""
 
 
 class Counted:
@@ -26,6 +28,7 @@ class Counted:
 
     def __init__(self, layers: int, candidates: int, device: torch.device) -> None:
         self._right = torch.zeros(2, layers, candidates, dtype=torch.int64, device=device)
+        self._strange = torch.zeros(layers, candidates, dtype=torch.int64, device=device)
         self._images = 0
 
     def add(self, scores: Tensor, classes: Tensor) -> None:
@@ -34,13 +37,14 @@ class Counted:
         right = best == classes[:, None, None]
         self._right[0] += right[..., 0].sum(dim=1)
         self._right[1] += right.any(dim=3).sum(dim=1)
+        self._strange += (~scores.isfinite()).sum(dim=(1, 3))
         self._images += len(classes)
 
     def over(self, world: World) -> Accuracy:
         """The shares among the images of all processes."""
         images = sum(world.counts(self._images))
         top1, top5 = (world.sum(self._right).double() / images).tolist()
-        return Accuracy(top1, top5)
+        return Accuracy(top1, top5, (world.sum(self._strange) == 0).tolist())
 
 
 def best(values: Iterable[float]) -> int:

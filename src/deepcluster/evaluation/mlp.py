@@ -54,7 +54,8 @@ class MLPProbe(Probe):
 
         def new_readout(candidates: int, given: Sequence[int]) -> MLPReadout:
             widths = (given[0], hidden, len(train.names))
-            return MLPReadout(candidates, widths, self.dropout, self.seed, bench.world.device)
+            device, are_unit = bench.world.device, self.scaling != "none"
+            return MLPReadout(candidates, widths, self.dropout, self.seed, device, are_unit)
 
         features = FrozenFeatures(network, read_convolutions(network), bench, self.scaling)
         return probed(self, features, new_readout, train, test)
@@ -92,7 +93,10 @@ class MLPReadout:
         dropout: float,
         seed: int,
         device: torch.device,
+        are_unit: bool = True,
     ) -> None:
+        """Rows have a length of about 1 (`are_unit`), or that of what the network says."""
+        self._are_unit = are_unit
         width, hidden, classes = widths
         self.shape, self.dropout = (1, candidates), dropout
         self.parameters: list[list[Tensor]] = [[]]
@@ -111,8 +115,8 @@ class MLPReadout:
         randomness = None
         if dropout_seed is not None and self.dropout:
             randomness = torch.Generator(rows.device).manual_seed(dropout_seed)
-        # Rows have length 1; the hidden layers expect numbers of about 1.
-        rows = rows * rows.shape[1] ** 0.5
+        if self._are_unit:  # and the hidden layers expect numbers of about 1
+            rows = rows * rows.shape[1] ** 0.5
         rows = rows * self._kept(rows, randomness)
         first = F.linear(rows, w6.flatten(0, 1), b6.flatten()).relu().unflatten(1, b6.shape)
         first = first * self._kept(first[:, :1], randomness)

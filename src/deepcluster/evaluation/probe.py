@@ -153,7 +153,10 @@ def _probed(
     readout = new_readout(len(candidates), widths)
     seen = engine.learn(readout, [candidates] * len(names), kept)
     by_held = engine.accuracy(readout, train, held)
-    chosen = [best(top1) for top1 in by_held.top1]
+    chosen = [
+        best(share if finite else -1.0 for share, finite in zip(*of_layer, strict=True))
+        for of_layer in zip(by_held.top1, by_held.finite, strict=True)
+    ]
     if choices is not None:
         chosen = [candidates.index(choices[name]) for name in names]
     trained_on = kept
@@ -174,6 +177,8 @@ def _probed(
             by_held.top1[layer],
             [(entry.epoch, _pair(entry.accuracy, layer, places[layer])) for entry in seen],
             None if ten is None else _pair(ten, layer, 0),
+            on_held_finite=by_held.finite[layer],
+            finite=seen[-1].accuracy.finite[layer][places[layer]],
         )
         for layer, name in enumerate(names)
     ]

@@ -30,7 +30,25 @@ class LayerResult:
     ten_crops_top1: float | None
     ten_crops_top5: float | None
     candidates: list[dict[str, float]]
-    """Step, decay and held-out top-1 of every candidate."""
+    """Step, decay and held-out top-1 of every candidate, and whether it diverged."""
+    diverged: bool = False
+    """Whether what is reported is of scores that are not finite: its figures mean nothing."""
+
+    @property
+    def remark(self) -> str:
+        """What the reader of the figures should know of the steps; or nothing."""
+        if self.diverged:
+            every = all(one["diverged"] for one in self.candidates)
+            return (
+                f"{self.layer}: learning diverged{' with every step tried' if every else ''}; give "
+                "smaller --steps"
+            )
+        if self.is_at_edge:
+            return (
+                f"{self.layer}: the best step, {self.step:g}, is at the edge of those tried; "
+                "others (--steps) may do better"
+            )
+        return ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,9 @@ def layer_result(
     by_held: Sequence[float],
     seen: Sequence[tuple[int, tuple[float, float]]],
     ten: tuple[float, float] | None,
+    *,
+    on_held_finite: Sequence[bool] = (),
+    finite: bool = True,
 ) -> LayerResult:
     """What a layer's classifier reached.
 
@@ -71,6 +92,8 @@ def layer_result(
         by_held: The held-out top-1 of each candidate.
         seen: Epoch, and top-1 and top-5 of the chosen one on the test images, the last one last.
         ten: The same over ten crops, if asked for.
+        on_held_finite: Whether all scores of each candidate were, if it is not known that they are.
+        finite: Whether those of the chosen one on the test images are, at the end.
     """
     chosen = candidates[choice]
     _, (top1, top5) = seen[-1]
@@ -90,7 +113,15 @@ def layer_result(
         ten_crops_top1=None if ten is None else ten[0],
         ten_crops_top5=None if ten is None else ten[1],
         candidates=[
-            {"step": candidate.step, "decay": candidate.decay, "held_out_top1": held}
-            for candidate, held in zip(candidates, by_held, strict=True)
+            {
+                "step": candidate.step,
+                "decay": candidate.decay,
+                "held_out_top1": held,
+                "diverged": not good,
+            }
+            for candidate, held, good in zip(
+                candidates, by_held, on_held_finite or [True] * len(candidates), strict=True
+            )
         ],
+        diverged=not finite,
     )

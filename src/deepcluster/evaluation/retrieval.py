@@ -115,11 +115,16 @@ class Retrieval:
         )
         learnt_from = [] if other is None else other.find()
         learnt_on = None if other is None else _fingerprint(learnt_from)
-        common = {
+        common: dict[str, Any] = {
             "data": landmarks.fingerprint,
             "whitening": learnt_on,
             "settings": {**asdict(self), "seeds": None, "batch": None},
         }
+        beyond = WholeImages(Folder(landmarks.images), self.size).reaching_beyond(
+            self._asked(landmarks)
+        )
+        if beyond:  # earlier versions cut such boxes: what they have kept is another thing
+            common["not_asked"] = sorted(one.path for one in beyond)
         results: dict[str, dict[str, Any]] = {}  # a trained network is the same for every seed
         for seed in self.seeds:
             subject = contender.network(seed)
@@ -132,8 +137,11 @@ class Retrieval:
 
             found = stages("retrieval", {**common, "network": name}, judge)
             results[name] = {"seed": seed, **found}
+            asked = self.dimensions or channels_of(subject.network, found["layer"], bench)
         every = list(results.values())
-        outcome = outcome_of(contender.name, self.size, every, landmarks, other, learnt_from)
+        outcome = outcome_of(
+            contender.name, self.size, every, landmarks, other, learnt_from, dimensions=asked
+        )
         return replace(
             outcome,
             data={**outcome.data, "whitening_fingerprint": learnt_on},
@@ -166,10 +174,15 @@ class Retrieval:
         rows, usable = self._described(
             network, layer, source, database, pca, bench, unusable, "describing images"
         )
-        boxes = self.queries == "box"
-        asked = [Wanted(q.path, q.box if boxes else None) for q in landmarks.queries]
         query_rows, askable = self._described(
-            network, layer, source, asked, pca, bench, unusable, "describing queries"
+            network,
+            layer,
+            source,
+            self._asked(landmarks),
+            pca,
+            bench,
+            unusable,
+            "describing queries",
         )
         left_out = []  # what the ground truth leaves out is said of the one that is there now
         results = []
@@ -206,6 +219,10 @@ class Retrieval:
             not_whitened_on=[f"{encoded(path)}: {why}" for path, why in unlearnt.items()],
             seconds=round(time.monotonic() - begun, 3),
         )
+
+    def _asked(self, landmarks: Landmarks) -> list[Wanted]:
+        boxes = self.queries == "box"
+        return [Wanted(one.path, one.box if boxes else None) for one in landmarks.queries]
 
     def _whitening(
         self,

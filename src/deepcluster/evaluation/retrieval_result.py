@@ -92,6 +92,7 @@ def outcome_of(
     landmarks: Landmarks,
     other: Source | None,
     learnt_from: Sequence[FoundImage] = (),
+    dimensions: int = 0,
 ) -> Outcome:
     """The figures with their tables and remarks.
 
@@ -102,6 +103,7 @@ def outcome_of(
         landmarks: What was searched.
         other: What the whitening was learnt on.
         learnt_from: The images in it.
+        dimensions: How many the whitening should have.
     """
     results = [_of_now(result, landmarks) for result in results]
     first = results[0]
@@ -131,7 +133,7 @@ def outcome_of(
         data={**landmarks.described(), "whitening": other and encoded(str(other.place))},
         result={"levels": levels, "seeds": list(results)},
         tables=tables,
-        remarks=_remarks(first, landmarks, other, learnt_from),
+        remarks=_remarks(first, landmarks, other, learnt_from, dimensions),
     )
 
 
@@ -165,6 +167,7 @@ def _remarks(
     landmarks: Landmarks,
     other: Source | None,
     learnt_from: Sequence[FoundImage],
+    dimensions: int,
 ) -> list[str]:
     said = []
     images = [one for one in learnt_from if one.reason is None]
@@ -188,6 +191,11 @@ def _remarks(
         verb = "are" if len(left) > 1 else "is"
         asked = counted(len(left), "query", "queries")
         said.append(f"{asked} {verb} not asked: {_some(left)}")
+    if other is not None and result["width"] < dimensions:
+        said.append(
+            f"the whitening has {result['width']:,} dimensions instead of {dimensions:,}: the "
+            f"regions of {counted(result['whitened_on'], 'image')} bear no more"
+        )
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")
     elif shared := landmarks.shared(images):

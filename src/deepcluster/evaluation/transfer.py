@@ -161,7 +161,7 @@ class Stages:
             if not own:
                 self.folder.write(file, kept)
             whence = "kept from before" if own else f"taken from {place}"
-            self.bench.display.say(f"{name.replace('-', ' ')}: {whence}")
+            self.bench.display.say(f"{name}: {whence}")
             return kept
         return b""
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deepcluster.evaluation.voc_masks import refuse_mask
 from deepcluster.evaluation.voc_objects import CLASSES, NotUsable, VocObject, labels_of, objects_of
 from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
-from deepcluster.runtime.errors import DataError, ImagesLeftOut, UsageError
+from deepcluster.runtime.errors import DataError, ImagesLeftOut, LabelsDisagree, UsageError
 
 BACKGROUND, BORDER = 0, 255
 """Values of a mask: none of the classes, and pixels that are not judged."""
@@ -169,7 +170,7 @@ class Devkit:
         def judged(name: str) -> VocImage:
             path, size = self._found(name)
             mask = self.folder / "SegmentationClass" / f"{name}.png"
-            _refuse_mask(mask, size)
+            refuse_mask(mask, size)
             return VocImage(name, path, *size, mask=mask)
 
         images, left_out = _sifted(names, judged)
@@ -287,13 +288,33 @@ def find_devkit(data: Path | None, year: Year = 2007, flag: str = "--data") -> D
     raise UsageError(f"{given}: there is no VOC{year} in it; {advice}")
 
 
-def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:
+def refuse_common_sets(
+    pairs: Iterable[tuple[Split, Split]], read: Callable[[Split], VocSet]
+) -> None:
+    """Raise where a network would be judged on images that it learns from, or is chosen by.
+
+    Args:
+        pairs: Which set is learnt from and which one judged on: on test to report, else to choose.
+        read: Gives a set.
+    """
+    pairs = [*pairs]
+    for learn, judge in pairs:
+        refuse_common(read(learn), read(judge))
+    if "test" in (judge for _, judge in pairs):
+        for pair in pairs:
+            if "test" not in pair:
+                for one in pair:
+                    refuse_common(read(one), read("test"), chooses=True)
+
+
+def refuse_common(train: VocSet, test: VocSet, flags: str = "", *, chooses: bool = False) -> None:
     """Raise where a network would be judged on images that it learns from.
 
     Args:
         train: What it learns from.
         test: What it is judged on.
         flags: By which the user has chosen these sets, if he has.
+        chooses: Whether it is not the network that learns from them, but its hyper-parameters.
     """
     common = {image.name for image in train.images} & {image.name for image in test.images}
     if not common:
@@ -304,6 +325,8 @@ def refuse_common(train: VocSet, test: VocSet, flags: str = "") -> None:
     )
     if flags:
         raise UsageError(f"{said}; choose other sets by {flags}")
+    if chooses:
+        raise DataError(f"{said} of ImageSets: what chooses must not be judged on")
     raise DataError(f"{said} of ImageSets: nothing that was learnt from can be judged on")
 
 
@@ -311,18 +334,29 @@ def warn_of_left_out(sets: Sequence[VocSet]) -> None:
     """One warning that counts, by reason, the images of these sets that are not used."""
     parts = []
     for one in sets:
-        where = f"{one.folder.name} {one.split}"
         reasons = Counter(left.reason for left in one.left_out)
         for reason, count in reasons.most_common():
             first = next(left for left in one.left_out if left.reason == reason)
-            parts.append(f"{count:,} of {where}: {_said(first)}{', ...' if count > 1 else ''}")
-        if one.disagreements:
-            parts.append(
-                f"{one.disagreements:,} labels of {where} are not what the annotations say (those "
-                "of ImageSets/Main are used)"
-            )
+            more = ", ..." if count > 1 else ""
+            parts.append(f"{count:,} of {_title(one)}: {_said(first)}{more}")
     if parts:
         warnings.warn(ImagesLeftOut("images are left out: " + "; ".join(parts)), stacklevel=2)
+
+
+def warn_of_labels(sets: Sequence[VocSet]) -> None:
+    """One warning that counts the labels of these sets that the annotations contradict."""
+    parts = []
+    for one in sets:
+        if count := one.disagreements:
+            labels = "1 label" if count == 1 else f"{count:,} labels"
+            parts.append(f"{labels} of {_title(one)}")
+    if parts:
+        said = f"not what the annotations say: {', '.join(parts)}; those of ImageSets/Main are used"
+        warnings.warn(LabelsDisagree(said), stacklevel=2)
+
+
+def _title(one: VocSet) -> str:
+    return f"{one.folder.name} {one.split}"
 
 
 def _sifted(
@@ -349,20 +383,6 @@ def _lines(place: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if words := line.split():
             yield number, words
-
-
-def _refuse_mask(place: Path, size: tuple[int, int]) -> None:
-    if not place.is_file():
-        raise NotUsable("no mask")
-    try:
-        with Image.open(place, formats=("PNG",)) as image:
-            mode, found = image.mode, image.size
-    except (OSError, SyntaxError, ValueError) as error:
-        raise NotUsable("mask cannot be read", str(error)) from error
-    if mode not in ("P", "L"):
-        raise NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
-    if found != size:
-        raise NotUsable("mask of another size", f"{found} and not {size}")
 
 
 def _said(left: LeftOut) -> str:

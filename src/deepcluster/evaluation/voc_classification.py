@@ -35,7 +35,8 @@ from deepcluster.evaluation.voc import (
     Split,
     VocSet,
     find_devkit,
-    refuse_common,
+    refuse_common_sets,
+    warn_of_labels,
     warn_of_left_out,
 )
 from deepcluster.evaluation.voc_objects import CLASSES
@@ -163,8 +164,9 @@ class VOCClassification:
         there = {*images.names}
         sets = [_decoded(one, there) for one in annotated]
         warn_of_left_out(sets)
-        for learn, judge in zip(sets[::2], sets[1::2], strict=True):
-            refuse_common(learn, judge)
+        warn_of_labels(sets)
+        by_name = {one.split: one for one in sets}
+        refuse_common_sets(self.sets, by_name.__getitem__)
         parts = {one.split: _part(one, images) for one in sets}
         bench.display.say(
             f"{len(parts[names[-2]]):,} training and {len(parts[names[-1]]):,} {names[-1]} images "

@@ -23,7 +23,13 @@ from deepcluster.evaluation.proposals import Regions, Source, made_once, maker_o
 from deepcluster.evaluation.region_samples import FOREGROUND
 from deepcluster.evaluation.step_search import best_step, remark, searched
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Shown, Stages, percent
-from deepcluster.evaluation.voc import Split, VocSet, find_devkit, refuse_common, warn_of_left_out
+from deepcluster.evaluation.voc import (
+    Split,
+    VocSet,
+    find_devkit,
+    refuse_common_sets,
+    warn_of_left_out,
+)
 from deepcluster.evaluation.voc_objects import CLASSES
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
@@ -160,8 +166,7 @@ class VOCDetection:
             for split in splits
         }
         warn_of_left_out([sets["trainval"], sets["test"]])
-        for learn, judge in self.sets:
-            refuse_common(sets[learn], sets[judge])
+        refuse_common_sets(self.sets, sets.__getitem__)
         for split, one in sets.items():
             if all(thing.difficult for image in one.images for thing in image.objects):
                 where = encoded(str(one.folder))
@@ -370,7 +375,14 @@ class VOCDetection:
             remarks.append(f"step {choice['step']:g}, chosen on val ({tried})")
             remarks += remark(choice["step"], [float(step) for step in choice["on_val"]])
         return Outcome(
-            data={split: sets[split].described() for split in sets},
+            data={
+                # With their regions: others of them make another result.
+                split: {
+                    **sets[split].described(),
+                    "regions": {key: described[split][key] for key in ("source", "fingerprint")},
+                }
+                for split in sets
+            },
             result={
                 "mean": mean,
                 "spread": spread or None,

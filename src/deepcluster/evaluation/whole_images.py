@@ -11,13 +11,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from deepcluster.images.decode import Unusable, is_turned_by_exif, read, unreadable
+from deepcluster.images.decode import (
+    Unusable,
+    is_turned_by_exif,
+    read,
+    size_in_header,
+    unreadable,
+)
 from deepcluster.images.source import Source
 from deepcluster.images.threads import in_order
 
 LEAST = 64
 """Pixels; a side that is shorter is filled up by repeating the edge: networks need so many."""
 
+_SLACK = 2.0  # pixels by which rounding may push a box over the edge
 _WAITING = 4  # batches' worth of images that may wait for others of their shape
 
 
@@ -75,6 +82,18 @@ class WholeImages:
         finally:
             prepared.close()
 
+    def reaching_beyond(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """Those whose box reaches beyond their image, as far as headers say."""
+        found = []
+        for one in wanted:
+            try:
+                with self.source.open(one.path) as file:
+                    if one.box is not None and _reaches_beyond(one.box, size_in_header(file)):
+                        found.append(one)
+            except (OSError, Unusable):
+                continue  # it cannot be asked in any case
+        return found
+
     def _prepared(self, wanted: Wanted) -> Tensor | Unusable:
         try:
             if wanted.box is not None and self._is_turned(wanted.path):
@@ -101,7 +120,8 @@ def resized(
     """The image with a longer side of `size` pixels, or the part of it in a box.
 
     The box is cut out of the resized image, so that things have the same scale in both. What of
-    the box lies outside the image is cut off.
+    the box rounding has pushed outside the image is cut off; one that reaches farther is meant for
+    another image, or for this one in another size.
     """
     scale = size / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
@@ -113,7 +133,15 @@ def resized(
     right, bottom = min(width, round(box[2] * across)), min(height, round(box[3] * down))
     if right <= left or bottom <= top:
         raise ValueError("its box lies outside the image")
+    if _reaches_beyond(box, image.size):
+        raise ValueError("its box reaches beyond the image; is it of another size?")
     return whole.crop((left, top, right, bottom))
+
+
+def _reaches_beyond(box: tuple[float, float, float, float], size: tuple[int, int]) -> bool:
+    return min(box[:2]) < -_SLACK or any(
+        edge > side + _SLACK for edge, side in zip(box[2:], size, strict=True)
+    )
 
 
 def _pixels(image: Image.Image) -> Tensor:

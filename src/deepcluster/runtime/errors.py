@@ -101,3 +101,9 @@ class ImagesLeftOut(HealthWarning):
     """Some images of a labelled set cannot be used; figures are those of the others."""
 
     name = "images-left-out"
+
+
+class LabelsDisagree(HealthWarning):
+    """The sets of a class say other labels than the annotations; they are used all the same."""
+
+    name = "labels-disagree"

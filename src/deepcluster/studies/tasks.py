@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from deepcluster.evaluation.retrieval import Retrieval
+from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.transfer import Transfer
-from deepcluster.evaluation.voc import Devkit, Split, find_devkit, refuse_common
+from deepcluster.evaluation.voc import Devkit, Split, VocSet, find_devkit, refuse_common_sets
 from deepcluster.evaluation.voc_classification import VOCClassification
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
@@ -94,21 +96,30 @@ def refuse_broken_devkit(tasks: Iterable[Task]) -> None:
 
     Protocols say the same, but not before there is a network; they warn of what is left out, too.
     """
-    needed = dict.fromkeys(one for task in tasks for one in _sets(task))  # each read once
-    for devkit, kind, learnt, judged in needed:
-        read = devkit.segmented if kind == "Segmentation" else devkit.annotated
-        refuse_common(read(learnt), read(judged))
+    shelf = Shelf()  # each set is read once
+    for task in tasks:
+        for devkit, kind, pairs in _sets(task):
+            refuse_common_sets(pairs, partial(_read, shelf, devkit, kind))
 
 
-def _sets(task: Task) -> list[tuple[Devkit, Literal["Main", "Segmentation"], Split, Split]]:
+def _read(
+    shelf: Shelf, devkit: Devkit, kind: Literal["Main", "Segmentation"], split: Split
+) -> VocSet:
+    read = devkit.segmented if kind == "Segmentation" else devkit.annotated
+    return shelf((devkit, kind, split), partial(read, split))
+
+
+def _sets(
+    task: Task,
+) -> list[tuple[Devkit, Literal["Main", "Segmentation"], list[tuple[Split, Split]]]]:
     """Which sets of Pascal VOC the task learns from and is judged on."""
     protocol, flag = task.protocol, "--voc"
     if isinstance(protocol, VOCSegmentation):
         devkit, learnt, judged = protocol.sets(task.data, flag)
-        return [(devkit, "Segmentation", learnt, judged)]
+        return [(devkit, "Segmentation", [(learnt, judged)])]
     if isinstance(protocol, VOCClassification | VOCDetection):
         devkit = find_devkit(task.data, 2007, flag)
-        return [(devkit, "Main", learnt, judged) for learnt, judged in protocol.sets]
+        return [(devkit, "Main", protocol.sets)]
     return []
 
 
