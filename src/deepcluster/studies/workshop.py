@@ -6,7 +6,7 @@ Every part that is done is a file, and is not done again: the same command goes 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,21 @@ class Workshop:
             **{f"probe.{name}": value for name, value in {**asdict(probe), **given}.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
-        return self._parts.once(name, wanted, by_the_probe, seen)
+        return self._judgement(row, run, name, wanted, by_the_probe, seen)
+
+    def _judgement(
+        self,
+        row: Row,
+        run: Run,
+        name: str,
+        wanted: dict[str, Any],
+        make: Callable[[], Part],
+        seen: Callable[[Part], Seen] = lambda done: {},
+    ) -> Part:
+        """What judging the row gave, and was the row's own."""
+        if (station := self._networks.station(row, run)) is not None:
+            station.refuse_judged_late(self._parts.place(name))
+        return self._parts.once(name, wanted, make, seen)
 
     def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
         if said := said_of_both(images, test):
@@ -231,7 +245,7 @@ class Workshop:
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{slug(task.name)}"
-        return self._parts.once(name, wanted, by_the_protocol)
+        return self._judgement(row, run, name, wanted, by_the_protocol)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
         """The row as it is tuned, noted where labels that it has learnt choose its probes."""
