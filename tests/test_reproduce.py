@@ -110,6 +110,23 @@ def test_a_broken_devkit_is_refused_before_anything_is_trained(
     assert not out.exists()
 
 
+def test_data_sets_whose_parts_would_be_called_the_same_have_two_names(
+    textures: Callable[..., Path], tmp_path: Path
+):
+    for name in ("T", "other/t"):
+        (tmp_path / name).mkdir(parents=True)
+        textures(12, 2).rename(tmp_path / name / "train")
+        textures(4, 2).rename(tmp_path / name / "val")
+    words = (
+        "reproduce sobel --data T --second other/t --out out --preset small --k 4 --epochs 1 "
+        "--seeds 0 --rows random-sobel --probe-epochs 1 --device cpu --workers 1"
+    )
+    code, output = child.run(words.split(), tmp_path)
+    assert code == 0, output
+    data = json.loads((tmp_path / "out/data.json").read_text())
+    assert [one["name"] for one in data["data"]] == ["T", "t-second"]
+
+
 def test_a_study_from_a_folder_of_images_and_again(place: Path):
     words = (
         "reproduce sobel --data data --out out --preset small --k 4 --epochs 1 --seeds 0 1 "

@@ -237,3 +237,21 @@ def test_where_k_means_starts_means_nothing_without_clusterings(images: Path, tm
     code, output = child.run(words, tmp_path)
     assert code == 2
     assert "--labels folders has no clusterings" in output
+
+
+@pytest.mark.parametrize("out", [None, "kind0/mine"])
+def test_a_run_among_its_images_is_none_of_them(textures, tmp_path: Path, out: str | None):
+    images = tmp_path / "photos"
+    textures(16).rename(images)
+    words = command(Path(), **SUPERVISED, epochs=1, out=out)
+    if out is None:
+        place = words.index("--out")
+        del words[place : place + 2]
+    run = images / (out or "runs/photos-1")
+    for _ in range(2):  # the same command finds the run finished
+        code, output = child.run(words, images)
+        assert code == 0, output
+        assert json.loads((run / "closing.json").read_text())["images"] == 16
+    assert "already finished" in output
+    assert not (images / "runs/photos-2").exists()
+    assert list(run.rglob("*.png")) + list(run.rglob("*.jpg"))  # of its page

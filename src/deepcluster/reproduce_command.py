@@ -46,6 +46,7 @@ from deepcluster.studies.adoption import ADOPT, BESIDE, adopted, main_of, with_a
 from deepcluster.studies.catalogue import STUDIES
 from deepcluster.studies.claim import claimed
 from deepcluster.studies.outcome import no_longer_there, show, write
+from deepcluster.studies.parts import slug
 from deepcluster.studies.smoke import smoke_terms
 from deepcluster.studies.study import BY_TASK, Row, Study
 from deepcluster.studies.tasks import (
@@ -135,7 +136,7 @@ def _terms(asked: Reproduce, study: Study, out: Path, gpu: bool, *, leads: bool)
     data = [replace(first, name=asked.data.resolve().name)]
     if asked.second is not None:
         data.append(Data(asked.second.resolve().name, *_splits("--second", asked.second)))
-        if data[0].name == data[1].name:
+        if slug(data[0].name) == slug(data[1].name):  # by which their parts are told apart
             data[1] = replace(data[1], name=f"{data[1].name}-second")
     images = Intake(first.train, how=Pixels(follow_links=asked.follow_links)).most
     recipe = recipe_for(asked.preset, images, gpu, timed=asked.minutes is not None)

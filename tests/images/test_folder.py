@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import LEADS_OUT, decoded, encoded, find_images, other_files
 from deepcluster.images.source import quick_check
+from deepcluster.images.store import MANIFEST
 from deepcluster.runtime.errors import DataError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
 
 
 def paths(root: Path) -> list[str]:
@@ -54,6 +56,34 @@ def test_order_does_not_follow_the_file_system(
     assert find_images(tmp_path) == forward
     assert len(forward) == 9
     assert forward[0].path == "a/1.png"  # where it lies, not where a link leads to it
+
+
+OURS = {
+    "runs/photos-1": ("settings.json", "index.parquet"),
+    "runs/photos-2": (RunFolder(Path()).index.name, "settings.json", "closing.json", "lock"),
+    "kind0/imported": ("settings.json", "model.safetensors", "closing.json"),
+    "reproductions/table1": ("study.json", "lock"),
+    "packed": (MANIFEST, "index.parquet", "pixels.u8"),
+}
+
+
+def test_what_this_program_has_made_among_the_images_is_passed_over(tmp_path: Path) -> None:
+    touch(tmp_path, "kind0/a.png", "kind1/b/c.png", "notes.txt")
+    before = find_images(tmp_path), other_files(tmp_path)
+    for folder, names in OURS.items():
+        touch(tmp_path / folder, *names, "thumbnails/0.jpg", "figures/filters.png")
+    (tmp_path / "latest").symlink_to(tmp_path / "runs/photos-1")
+    assert (find_images(tmp_path), other_files(tmp_path)) == before
+    for folder in OURS:  # what is named is looked through
+        assert paths(tmp_path / folder) == ["figures/filters.png", "thumbnails/0.jpg"]
+
+
+@pytest.mark.parametrize("name", [*dict.fromkeys(name for of in OURS.values() for name in of)])
+def test_a_folder_that_has_a_file_like_ours_alone_is_an_ordinary_one(
+    tmp_path: Path, name: str
+) -> None:
+    touch(tmp_path, f"a/{name}", "a/b/c.png")
+    assert paths(tmp_path) == ["a/b/c.png"]
 
 
 def test_without_extension_the_first_bytes_decide(tmp_path: Path) -> None:

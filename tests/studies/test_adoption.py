@@ -123,6 +123,8 @@ def test_the_other_front_is_trained_as_the_adopted_supervised_run(terms: Terms, 
     settled = workshop._settled(several, [by_name["supervised"]])
     assert settled.run.training == by_name["supervised"].run.training
     assert settled.run.network.front == "rgb"
+    assert "as supervised" in settled.note
+    assert "probes" not in settled.note  # of an adopted run nobody has chosen them
 
 
 def test_a_run_of_other_images_is_refused(
@@ -156,5 +158,12 @@ def test_what_cannot_be_adopted_is_one_sentence(
             with_adopted(rows, adopted(ADOPT, words), {})
     with pytest.raises(UsageError, match="the study has a row of that name"):
         with_adopted(rows, {}, adopted(BESIDE, [f"PIC={ours[0]}"]))
+    for names, said in (
+        (["deepcluster"], "the same as 'DeepCluster'; call it otherwise"),
+        (["an hour", "an-hour"], "the same as 'an hour'; call it otherwise"),
+        (["-"], "a name with letters or digits"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            with_adopted(rows, {}, adopted(BESIDE, [f"{name}={longer}" for name in names]))
     more = with_adopted(rows, {}, adopted(BESIDE, [f"longer={longer}"]))
     assert [row.name for row in more] == [*(row.name for row in rows), "longer"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -452,6 +453,7 @@ def test_the_supervised_baseline_is_tuned_on_images_no_trial_has_seen(workshop: 
     chosen, colours = (row.run for row in results.rows)
     assert colours == replace(chosen, network=replace(chosen.network, front="rgb"))
     assert not list((workshop.out / "parts").glob("supervised-rgb-trial*"))
+    assert results.note("supervised-rgb").endswith("as supervised; its probes' too")
     trials = json.loads((workshop.out / "trials" / "supervised.json").read_text())
     assert [trial["settings"] for trial in trials] == [
         "step 1e-09, decay 0.0001, 2 epochs",
@@ -577,6 +579,28 @@ def test_what_is_chosen_by_images_it_knows_is_noted_where_it_is(workshop: Worksh
     assert results.note("supervised") == first
 
 
+def test_other_seeds_take_the_choice_that_was_made(workshop: Workshop):
+    terms = replace(workshop.terms, grid=Grid((0.02, 0.05), (1e-4,), (1,)))
+    row = Row.tuned("supervised", terms.supervised())
+
+    def with_seeds(*seeds: int) -> Workshop:
+        return replace(workshop, terms=replace(terms, seeds=seeds))
+
+    (chosen,) = with_seeds(0).carry_out([row]).rows
+    before = times_of_parts(workshop.out)
+    for seeds in ((1,), (1, 0)):
+        results = with_seeds(*seeds).carry_out([row])
+        assert results.rows == (chosen,)
+        assert [one.seed for one in results.measured] == [1]
+    after = times_of_parts(workshop.out)
+    assert {name: after[name] for name in before} == before
+    # A trial that is missing is made like those that are there.
+    (workshop.out / "parts/supervised-trial-1-held-out.json").unlink()
+    assert with_seeds(1).carry_out([row]).rows == (chosen,)
+    part = json.loads((workshop.out / "parts/supervised-trial-1-held-out.json").read_text())
+    assert part["settings"]["seed"] == 0
+
+
 def test_the_kept_part_is_what_the_probe_learns_from(terms: Terms, tmp_path: Path):
     place = terms.data[0].train
     images = opened(place, 64, "grey", tmp_path / "stores", Bench(workers=1))
@@ -602,6 +626,57 @@ def test_a_growing_run_is_judged_on_its_way_and_never_too_late(workshop: Worksho
     for part in (workshop.out / "parts").glob("1-epoch-*"):
         part.unlink()
     with pytest.raises(ResumeError, match="2 epochs already"):
+        workshop.carry_out(rows)
+
+
+def test_a_station_is_judged_by_its_own_network_however_late(
+    workshop: Workshop, terms: Terms, tmp_path: Path
+):
+    rows = stopping.rows(workshop.terms)
+    workshop.carry_out(rows)
+    both = replace(workshop, terms=replace(workshop.terms, data=terms.data))
+    later = both.carry_out(rows)  # another data set, when the run has gone on to its end
+    at_once = replace(both, out=tmp_path / "at once").carry_out(rows)
+    for one, other in zip(later.measured, at_once.measured, strict=True):
+        for data in ("first", "second"):
+            assert one.judged[data]["result"]["layers"] == other.judged[data]["result"]["layers"]
+    (workshop.out / "parts/1-epoch-seed0-linear-first.json").unlink()
+    assert both.carry_out(rows).top1("1 epoch", "first") == at_once.top1("1 epoch", "first")
+
+
+def as_an_older_version(out: Path) -> None:
+    """Make a study of a growing run as a version left it that kept the last network only."""
+    shutil.rmtree(out / "stations")
+
+
+def test_a_station_whose_network_was_not_kept_is_refused(workshop: Workshop, terms: Terms):
+    rows = stopping.rows(workshop.terms)
+    before = workshop.carry_out(rows)
+    as_an_older_version(workshop.out)
+    assert workshop.carry_out(rows) == before  # its figures are right
+    both = replace(workshop, terms=replace(workshop.terms, data=terms.data))
+    with pytest.raises(
+        ResumeError, match=r"the network of .1 epoch. is not there: .*growing-seed0"
+    ):
+        both.carry_out(rows)
+    # The last one is there, and is kept before the run goes on.
+    results = both.carry_out(rows, only=["2 epochs"])
+    assert results.names == ["0 epochs", "2 epochs"]
+    longer = replace(workshop.terms, recipe=replace(workshop.terms.recipe, epochs=4))
+    grown = replace(both, terms=replace(longer, data=terms.data))
+    grown.carry_out(stopping.rows(longer), only=["4 epochs"])
+    (workshop.out / "parts/2-epochs-seed0-linear-second.json").unlink()
+    anew = grown.carry_out(stopping.rows(longer), only=["2 epochs"])
+    assert anew.top1("2 epochs", "second") == results.top1("2 epochs", "second")
+
+
+def test_what_an_older_version_judged_too_late_is_refused(workshop: Workshop):
+    rows = stopping.rows(workshop.terms)
+    workshop.carry_out(rows)
+    as_an_older_version(workshop.out)
+    late = workshop.out / "parts/1-epoch-seed0-linear-first.json"
+    os.utime(late, times=(2e9, 2e9))
+    with pytest.raises(ResumeError, match=r"1-epoch-seed0-linear-first\.json was made by an older"):
         workshop.carry_out(rows)
 
 

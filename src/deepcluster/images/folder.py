@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +58,14 @@ HEAD = 132
 # Control characters, line separators and undecodable bytes (which Python keeps as surrogates)
 # break terminals, web pages and parquet; the percent sign must go too, to keep the way back.
 _ODD = re.compile("[%\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
+
+_OURS = (
+    {"settings.json", "index.parquet"},  # a run, whose page has small copies of the images
+    {"settings.json", "closing.json"},  # a run that was imported
+    {"study.json", "lock"},
+    {"store.json", "index.parquet"},
+)
+"""What a folder has in it that this program has made: no image in it is the user's."""
 
 
 class Found(NamedTuple):
@@ -110,10 +118,11 @@ class _File(NamedTuple):
 def find_images(root: str | Path, follow_links: bool = False) -> list[Found]:
     """Every candidate under the root once, sorted by path whatever the file system's order.
 
-    Hidden files are skipped. A file reached twice (links) counts where it really lies, or else
-    under its first path. A folder that cannot be entered and a link that leads nowhere are listed
-    too, so that reading them fails with the reason instead of images being missed in silence; so
-    are links that lead out of the root and are not to be followed.
+    Hidden files are skipped, and what lies in a run, a study or a store below the root. A file
+    reached twice (links) counts where it really lies, or else under its first path. A folder that
+    cannot be entered and a link that leads nowhere are listed too, so that reading them fails with
+    the reason instead of images being missed in silence; so are links that lead out of the root
+    and are not to be followed.
     """
     found: dict[tuple[int, int] | str, tuple[bool, Found]] = {}
     for file in _files(root, follow_links):
@@ -249,7 +258,12 @@ def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
             yield folder
             continue
         with listing:
-            for entry in listing:
+            entries: Iterable[os.DirEntry[str]] = listing
+            if folder.path:  # what the user named is looked through, whatever it is
+                entries = [*listing]
+                if _is_ours(entry.name for entry in entries):
+                    continue
+            for entry in entries:
                 status = None if is_hidden(entry.name) else _status(entry)
                 if status is None:
                     continue
@@ -262,6 +276,12 @@ def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
                     linked.append(file)
                 else:
                     real.append(file)
+
+
+def _is_ours(names: Iterable[str]) -> bool:
+    """Whether a folder that has these names in it is a run, a study or a store."""
+    telling = set().union(*_OURS).intersection(names)
+    return any(mark <= telling for mark in _OURS)
 
 
 def _root_status(root: str | Path) -> os.stat_result:

@@ -12,6 +12,7 @@ from deepcluster.images.index import Index
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.settings import Run, restored
+from deepcluster.studies.parts import slug
 from deepcluster.studies.study import Row, differing
 from deepcluster.studies.terms import Terms
 
@@ -71,9 +72,16 @@ def with_adopted(
             close = get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
             raise UsageError(f"{one.flag}: no such row; {hint}, or {BESIDE} for a row more")
+    known = {slug(name): name for name in names}  # what parts are called by
     for name, one in beside.items():
         if name in names:
             raise UsageError(f"{one.flag}: the study has a row of that name; {ADOPT} takes it")
+        if not slug(name):
+            raise UsageError(f"{one.flag}: give it a name with letters or digits")
+        if (other := known.setdefault(slug(name), name)) != name:
+            raise UsageError(
+                f"{one.flag}: in file names that is the same as {other!r}; call it otherwise"
+            )
     made = [_taken(row, adopt[row.name]) if row.name in adopt else row for row in rows]
     more = (Row(name, one.run, adopted=one.folders) for name, one in beside.items())
     return [*made, *more]

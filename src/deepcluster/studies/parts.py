@@ -56,6 +56,7 @@ class Parts:
         wanted: dict[str, Any],
         make: Callable[[], Part],
         seen: Callable[[Part], Seen] = lambda done: {},
+        changed: Callable[[Part], str | None] = lambda done: None,
     ) -> Part:
         """What a part gave when it was done; done now if it was not.
 
@@ -64,6 +65,7 @@ class Parts:
             wanted: The settings that it is to be done with, or was.
             make: Does it.
             seen: The images that it was done with, if it was.
+            changed: In words what else it was done with has changed since, if anything has.
         """
         wanted = as_json(wanted)
         done: Part | None = None
@@ -73,6 +75,11 @@ class Parts:
         if isinstance(done, dict) and isinstance(done.get("settings"), dict):  # else: done anew
             self._refuse_other_settings(name, done["settings"], wanted)
             self._refuse_other_images(name, seen(done))
+            if what := changed(done):
+                raise ResumeError(
+                    f"{what} since {self.place(name)} was made; put it back, delete that part to "
+                    "have it made anew, or choose another --out"
+                )
             self.bench.display.say(f"  {name}: done before")
             return done
         if self.only_done:

@@ -26,6 +26,7 @@ from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.loans import borrow_network
 from deepcluster.studies.parts import Parts, Seen, slug
+from deepcluster.studies.stations import Station
 from deepcluster.studies.study import BY_TASK, Judge, Row
 from deepcluster.studies.terms import Terms
 
@@ -73,7 +74,12 @@ class RowNetworks:
             bench.world.broadcast_bytes(b"borrowed")
         else:
             bench.world.heard()
-        return self.parts.once(name, wanted, carried_to_the_end, seen)
+        done = self.parts.once(name, wanted, carried_to_the_end, seen)
+        if (station := self.station(row, run)) is not None:
+            if bench.world.leads:
+                station.keep(done)
+            bench.world.wait()
+        return done
 
     def refuse_adopted(self, row: Row) -> None:
         """Raise where a run to be adopted has learnt from other images than the study has."""
@@ -92,10 +98,19 @@ class RowNetworks:
 
     def subject(self, row: Row, run: Run) -> Evaluated:
         """The network of a row, to be judged."""
-        made = (
-            of_run(self.folder(row, run.seed)) if row.trained else untrained(_shape(run), run.seed)
-        )
+        station, folder = self.station(row, run), self.folder(row, run.seed)
+        if not row.trained:
+            made = untrained(_shape(run), run.seed)
+        else:
+            made = of_run(folder if station is None else station.judged())
         return made.on(self.parts.bench.world)
+
+    def station(self, row: Row, run: Run) -> Station | None:
+        """Of a row whose run may grow beyond it; None of all others."""
+        if row.continues is None:
+            return None
+        kept = self.parts.study / "stations" / f"{slug(row.name)}-seed{run.seed}"
+        return Station(row.name, run.epochs, self.folder(row, run.seed), RunFolder(kept))
 
     def folder(self, row: Row, seed: int) -> RunFolder:
         """Where the run of a row is, or will be."""

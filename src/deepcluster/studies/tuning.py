@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -96,8 +97,20 @@ class Tuning:
     def _trial(self, row: Row, place: int) -> _Trial:
         """What the candidate at this place comes to."""
         run = row.candidates[place]
-        trial = Row(_named(row, place), replace(run, seed=self.networks.terms.seeds[0]))
+        trial = Row(_named(row, place), replace(run, seed=self._seed(row, place)))
         return _Trial(run, *self._held_out(trial))
+
+    def _seed(self, row: Row, place: int) -> int:
+        """Of a trial: the one that it was made with, or others of the row, whatever is asked now.
+
+        A choice is made once: other seeds that are asked for later take it as it is.
+        """
+        parts = self.networks.parts
+        for one in (place, *self._made(row)):
+            with suppress(OSError, ValueError, LookupError, TypeError):  # who reads it does it anew
+                part = json.loads(parts.place(_part(_named(row, one))).read_text())
+                return int(part["settings"]["seed"])
+        return self.networks.terms.seeds[0]
 
     def _held_out(self, trial: Row) -> tuple[float, Choices | None]:
         """Mean over the layers of the probe's accuracy on the part held out, and what it chose.
@@ -163,7 +176,9 @@ def _tuned_as(row: Row, other: Row) -> Row:
         if other.adopted
         else row.candidates[other.candidates.index(other.run)]
     )
-    note = f"{_choice(run)}, as {other.name}; its probes' too"
+    note = f"{_choice(run)}, as {other.name}"
+    if other.choices is not None:  # an adopted run has none
+        note += "; its probes' too"
     return replace(row, run=run, choices=other.choices).noted(note)
 
 

@@ -6,7 +6,7 @@ Every part that is done is a file, and is not done again: the same command goes 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from deepcluster.studies.loans import borrow_regions
 from deepcluster.studies.parts import Part, Parts, Seen, slug
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import BY_TASK, Judge, Measured, Results, Row
+from deepcluster.studies.task_images import what_changed
 from deepcluster.studies.tasks import Task
 from deepcluster.studies.terms import Data, Terms
 from deepcluster.studies.tuning import Tuning
@@ -188,7 +189,22 @@ class Workshop:
             **{f"probe.{name}": value for name, value in {**asdict(probe), **given}.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{self.judge}-{slug(data.name)}"
-        return self._parts.once(name, wanted, by_the_probe, seen)
+        return self._judgement(row, run, name, wanted, by_the_probe, seen)
+
+    def _judgement(
+        self,
+        row: Row,
+        run: Run,
+        name: str,
+        wanted: dict[str, Any],
+        make: Callable[[], Part],
+        seen: Callable[[Part], Seen] = lambda done: {},
+        changed: Callable[[Part], str | None] = lambda done: None,
+    ) -> Part:
+        """What judging the row's own network gave."""
+        if (station := self._networks.station(row, run)) is not None:
+            station.refuse_judged_late(self._parts.place(name))
+        return self._parts.once(name, wanted, make, seen, changed)
 
     def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
         if said := said_of_both(images, test):
@@ -225,13 +241,17 @@ class Workshop:
                 "stages_made": stages.made,
             }
 
+        def changed(done: Part) -> str | None:
+            follow = self.bench.follow_links
+            return what_changed(task, done.get("data", {}), self.shelf, follow_links=follow)
+
         wanted = {
             **self._networks.settings(row, run),
             "data": str(task.data),
             **{f"protocol.{name}": value for name, value in settings.items()},
         }
         name = f"{slug(row.name)}-seed{run.seed}-{slug(task.name)}"
-        return self._parts.once(name, wanted, by_the_protocol)
+        return self._judgement(row, run, name, wanted, by_the_protocol, changed=changed)
 
     def _settled(self, row: Row, before: list[Row]) -> Row:
         """The row as it is tuned, noted where labels that it has learnt choose its probes."""
