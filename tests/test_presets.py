@@ -62,6 +62,7 @@ def test_the_small_one_is_the_recipe_of_a_gpu_made_smaller():
         "precision": "float32",
         "network.input_size": 64,
         "network.width": 512,
+        "network.patches": 2,
         "whitening.dimensions": 64,
         "clustering.k": 50,
         "clustering.precision": "float32",
@@ -91,6 +92,7 @@ def test_a_cpu_gets_fewer_epochs_of_more_images(images: int, epochs: int, passes
         small().training,
     )
     assert "6 views" in reasons["network.views"]
+    assert "the first 2 convolutions" in reasons["network.patches"]
 
 
 @pytest.mark.parametrize(("images", "epochs"), [(300, 30), (5_000, 12), (10**5, 4)])
@@ -130,6 +132,7 @@ def test_of_another_network_the_same_place_is_clustered():
     deep = with_arch(small(), "vgg16").network
     assert deep == replace(small().network, arch="vgg16", clustered="conv13")
     assert with_arch(small(), "resnet18").network.clustered == "top"  # its last maps, averaged
+    assert with_arch(small(), "resnet18").network.patches == 0
     assert with_arch(paper_alexnet(), "vgg16") == paper_vgg16()
     early = replace(small(), network=replace(small().network, clustered="conv3"))
     assert with_arch(early, "vgg16").network.clustered == "top"

@@ -53,6 +53,7 @@ def trained(
         "--jitter.erase 0.5",
         "--network.clustered fc6",
         "--network.views 2",
+        "--network.patches 2",
         "--whitening.kind none",
         "--labels folders",
     ],
@@ -74,6 +75,7 @@ def test_defaults_spelled_out_lead_to_the_same_network(trained: Callable[[str], 
         "--training.schedule constant --training.fall 1 --training.warmup 0 "
         "--training.smoothing 0 --training.head fresh --training.head-step 1 "
         "--clustering-start random --crops.scale 0.08 "
-        "--network.clustered top --network.views 1 --labels clusters --jitter.blur 0"
+        "--network.clustered top --network.views 1 --network.patches 0 --labels clusters "
+        "--jitter.blur 0"
     )
     assert trained(defaults) == trained("")

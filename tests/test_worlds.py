@@ -133,7 +133,7 @@ def test_two_processes_tell_the_distances_between_images_of_power_iteration(
     "flags",
     [
         "--training.head matched --training.schedule cosine --clustering-start previous "
-        "--training.head-momentum 0.5 --jitter.erase 0.5",
+        "--training.head-momentum 0.5 --jitter.erase 0.5 --network.patches 2",
         pytest.param(
             "--labels folders --training.schedule cosine --training.head-momentum 0.5",
             marks=pytest.mark.slow,

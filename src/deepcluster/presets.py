@@ -131,6 +131,13 @@ def with_arch(run: Run, arch: str) -> Run:
     return replace(run, network=replace(network, arch=arch, clustered=clustered, patches=patches))
 
 
+def with_init(run: Run, init: str | None) -> Run:
+    """The run as it begins with given weights, if any: then no filters are looked for."""
+    if init is None:
+        return run
+    return replace(run, network=replace(run.network, patches=0))
+
+
 OF_LABELS = (
     "what suits labels: the paper's crops, a step that falls to zero, a head with momentum, more "
     "decay; to be tuned by --training.step, --training.weight-decay and --epochs"
@@ -209,6 +216,11 @@ def automatic(
         reasons["network.views"] = (
             f"{run.network.views} views of an image, averaged before they are grouped: what they "
             "have in common groups better"
+        )
+    if run.network.patches:
+        reasons["network.patches"] = (
+            f"the first {run.network.patches} convolutions begin as groups of patches: there are "
+            "too few steps for them to become good"
         )
     if labels == "folders":
         run = for_labels(run)

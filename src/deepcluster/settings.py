@@ -185,7 +185,7 @@ class Run:
         if self.network.patches and self.network.init is not None:
             raise UsageError(
                 f"--network.patches {self.network.patches} and --init {self.network.init}: filters "
-                "begin in one way; leave one of the two out (--network.patches 0)"
+                "begin in one way; leave one of the two out"
             )
         self.pixels.refuse_impossible()
         least_batch = 2 if processes == 1 else 8 * processes

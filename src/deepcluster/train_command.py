@@ -13,7 +13,7 @@ from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
-from deepcluster.presets import OF_LABELS, PRESETS, automatic, for_labels, with_arch
+from deepcluster.presets import OF_LABELS, PRESETS, automatic, for_labels, with_arch, with_init
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -36,6 +36,7 @@ SHORT = {
 
 _OF_ANY_LABELS = (
     "network.input_size",
+    "network.patches",
     "precision",
     "training.schedule",
 )  # choices that are not about clusterings
@@ -149,7 +150,7 @@ def train(words: list[str]) -> int:
             config=(tyro.conf.AvoidSubcommands,),
         )
     first = parsed(rest, preset or Run())  # for what does not depend on the images
-    arch = first.run.network.arch
+    arch, init = first.run.network.arch, first.run.network.init
     quick_check(first.images)
     if not 0 <= first.max_unusable <= 1:
         raise UsageError(f"--max-unusable {first.max_unusable:g}: give a share from 0 to 1")
@@ -160,7 +161,8 @@ def train(words: list[str]) -> int:
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
             labelled = first.run.labels == "folders"
-            run = parsed(rest, with_arch(for_labels(preset) if labelled else preset, arch)).run
+            start = with_arch(for_labels(preset) if labelled else preset, arch)
+            run = parsed(rest, with_init(start, init)).run
             run, of_k = with_suggested_k(run, images) if k_follows else (run, [])
             return run, [OF_LABELS, *of_k] if labelled else of_k
         timed = first.run.minutes is not None
@@ -168,6 +170,7 @@ def train(words: list[str]) -> int:
         if arch != start.network.arch:
             start = with_arch(start, arch)
             del reasons["network.input_size"]  # it names the other network
+        start = with_init(start, init)
         run = parsed(rest, start).run
         ours, chosen = flat(start), flat(run)
         told = _OF_ANY_LABELS if run.labels == "folders" else reasons

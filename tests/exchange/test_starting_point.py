@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from collections.abc import Callable
@@ -110,6 +111,20 @@ def test_train_begins_with_the_weights(
     code, output = child.run(["train", str(images), *words, *still], tmp_path)
     assert code == 4
     assert "network.init" in output
+
+
+def test_given_weights_take_the_place_of_patches_but_not_where_both_are_asked_for(
+    trained: Callable[..., Path], textures: Callable[[int], Path], tmp_path: Path
+):
+    words = "--preset small --k 3 --epochs 1 --network.width 16 --device cpu --out run".split()
+    words = ["train", str(textures(16)), *words, "--init", str(trained())]
+    code, output = child.run([*words, "--network.patches", "1"], tmp_path)
+    assert code == 2
+    assert "filters begin in one way; leave one of the two out" in output
+    assert not (tmp_path / "run").exists()
+    assert child.run(words, tmp_path)[0] == 0
+    effective = json.loads((tmp_path / "run/settings.json").read_text())["effective"]
+    assert effective["network.patches"] == 0
 
 
 def test_train_refuses_what_does_not_fit_before_it_reads_images(

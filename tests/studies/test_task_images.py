@@ -22,7 +22,10 @@ from deepcluster.studies.tasks import Task, landmark_tasks, voc_tasks
 from deepcluster.studies.terms import Terms
 from deepcluster.studies.workshop import Workshop
 
-pytestmark = pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.ImagesLeftOut")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.ImagesLeftOut"),
+    pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.LabelsDisagree"),
+]
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ class Retrieval:
             + ("" if other is None else f"; the whitening is learnt on {encoded(str(other.place))}")
         )
         learnt_from = [] if other is None else other.find()
-        learnt_on = None if other is None else _fingerprint(learnt_from)
+        learnt_on = None if other is None else fingerprint_of(learnt_from)
         common: dict[str, Any] = {
             "data": landmarks.fingerprint,
             "whitening": learnt_on,
@@ -334,7 +334,8 @@ def whitening_source(place: str | None, *, follow_links: bool = False) -> Source
     return selected(source_of(found), Pixels(follow_links=follow_links))
 
 
-def _fingerprint(images: Sequence[Found]) -> str:
+def fingerprint_of(images: Sequence[Found]) -> str:
+    """Names these images by their paths and sizes."""
     digest = hashlib.blake2b(digest_size=8)
     for found in images:
         digest.update(f"{found.path} {found.size}\n".encode("utf-8", "replace"))

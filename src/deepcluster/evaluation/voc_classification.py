@@ -45,6 +45,9 @@ from deepcluster.images.kept import Colour
 from deepcluster.images.loader import Images
 from deepcluster.runtime.errors import DataError, NumericsError
 
+NOT_DECODED = "image cannot be decoded"
+"""Why images are left out that their set, as it is read, still has."""
+
 
 @dataclass(frozen=True)
 class VOCClassification:
@@ -386,7 +389,7 @@ def _decoded(one: VocSet, there: set[str]) -> VocSet:
         one,
         images=tuple(one.images[number] for number in kept),
         labels=one.labels[kept],
-        left_out=(*one.left_out, *(LeftOut(i.name, "image cannot be decoded") for i in lost)),
+        left_out=(*one.left_out, *(LeftOut(i.name, NOT_DECODED) for i in lost)),
     )
 
 

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from deepcluster.evaluation.landmarks import read_landmarks
-from deepcluster.evaluation.retrieval import Retrieval, _fingerprint, whitening_source
+from deepcluster.evaluation.retrieval import Retrieval, fingerprint_of, whitening_source
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.voc import Devkit, VocSet, find_devkit
+from deepcluster.evaluation.voc_classification import NOT_DECODED
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.studies.tasks import Task
-
-_FOUND_LATER = "image cannot be decoded"
-"""Why images are left out that their set, as it is read, has."""
 
 
 def what_changed(
@@ -61,7 +59,7 @@ def _landmarks(
 
 def _of_whitening(place: str, follow_links: bool) -> str | None:
     source = whitening_source(place, follow_links=follow_links)
-    return None if source is None else _fingerprint(source.find())
+    return None if source is None else fingerprint_of(source.find())
 
 
 def _devkit(
@@ -75,7 +73,7 @@ def _devkit(
     for about in known.values():
         kind, split = about["set"].split("/")
         now = _read(devkit, kind, split, shelf)
-        lost = {left["name"] for left in about["left_out"] if left["reason"] == _FOUND_LATER}
+        lost = {left["name"] for left in about["left_out"] if left["reason"] == NOT_DECODED}
         if _differs(about.get("fingerprint"), _without(now, lost).fingerprint):
             less = " (or an older version knew masks by size alone)" if now.kind != "Main" else ""
             yield f"the set {about['set']} of {encoded(str(devkit.folder))} has changed{less}"
