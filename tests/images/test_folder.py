@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from deepcluster.images.decode import Unusable, read
 from deepcluster.images.folder import LEADS_OUT, decoded, encoded, find_images, other_files
+from deepcluster.images.kept import Pixels
 from deepcluster.images.source import quick_check
-from deepcluster.images.store import MANIFEST
+from deepcluster.images.store import MANIFEST, Contents
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.studies.claim import claimed
 
 
 def paths(root: Path) -> list[str]:
@@ -59,30 +62,47 @@ def test_order_does_not_follow_the_file_system(
 
 
 OURS = {
-    "runs/photos-1": ("settings.json", "index.parquet"),
-    "runs/photos-2": (RunFolder(Path()).index.name, "settings.json", "closing.json", "lock"),
-    "kind0/imported": ("settings.json", "model.safetensors", "closing.json"),
-    "reproductions/table1": ("study.json", "lock"),
-    "packed": (MANIFEST, "index.parquet", "pixels.u8"),
+    "runs/photos-1": ("settings.json", {"format": 1, "effective": {}, "data": ""}),
+    "kind0/imported": ("settings.json", {"format": 1, "effective": {}, "data": None, "why": []}),
+    "reproductions/table1": ("study.json", {"study": "table1"}),
+    "packed": (MANIFEST, {"format": 1, "images": 1, "checksums": [0]}),
 }
 
 
-def test_what_this_program_has_made_among_the_images_is_passed_over(tmp_path: Path) -> None:
+def test_what_this_program_has_made_among_the_images_is_passed_over_and_counted(
+    tmp_path: Path,
+) -> None:
     touch(tmp_path, "kind0/a.png", "kind1/b/c.png", "notes.txt")
-    before = find_images(tmp_path), other_files(tmp_path)
-    for folder, names in OURS.items():
-        touch(tmp_path / folder, *names, "thumbnails/0.jpg", "figures/filters.png")
+    images, others = find_images(tmp_path), other_files(tmp_path)
+    for folder, (name, told) in OURS.items():
+        touch(tmp_path / folder, "index.parquet", "thumbnails/0.jpg", "figures/filters.png")
+        (tmp_path / folder / name).write_text(json.dumps(told))
     (tmp_path / "latest").symlink_to(tmp_path / "runs/photos-1")
-    assert (find_images(tmp_path), other_files(tmp_path)) == before
+    assert find_images(tmp_path) == images
+    assert other_files(tmp_path) == {**others, "of deepcluster's own runs, studies and stores": 4}
+    with pytest.raises(DataError, match=r"found 1 of deepcluster's own runs, studies and stores;"):
+        quick_check(tmp_path / "runs")
     for folder in OURS:  # what is named is looked through
         assert paths(tmp_path / folder) == ["figures/filters.png", "thumbnails/0.jpg"]
 
 
-@pytest.mark.parametrize("name", [*dict.fromkeys(name for of in OURS.values() for name in of)])
-def test_a_folder_that_has_a_file_like_ours_alone_is_an_ordinary_one(
-    tmp_path: Path, name: str
+def test_marks_are_those_that_the_program_leaves(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "a/run").begin({"effective": {}, "data": ""})
+    with claimed(tmp_path / "a/study", "fig2", "cpu"):
+        pass
+    packed = Contents(Pixels(), images=1, bytes=9, block_ends=[9], checksums=[0])
+    touch(tmp_path, "a/b.png", *(f"a/{made}/c.png" for made in ("run", "study", "store")))
+    (tmp_path / "a/store" / MANIFEST).write_text(packed.to_json())
+    assert paths(tmp_path) == ["a/b.png"]
+
+
+@pytest.mark.parametrize("name", ["settings.json", "study.json", MANIFEST, "index.parquet"])
+@pytest.mark.parametrize("told", ["", "{}", "[]", '{"format": 1}', "[" * 100_000])
+def test_a_folder_with_a_file_of_such_a_name_is_an_ordinary_one(
+    tmp_path: Path, name: str, told: str
 ) -> None:
-    touch(tmp_path, f"a/{name}", "a/b/c.png")
+    touch(tmp_path, "a/b/c.png")
+    (tmp_path / "a" / name).write_text(told)
     assert paths(tmp_path) == ["a/b/c.png"]
 
 

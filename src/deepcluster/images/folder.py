@@ -6,12 +6,13 @@ Nothing here imports torch: a mistyped path is answered at once.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,13 +60,14 @@ HEAD = 132
 # break terminals, web pages and parquet; the percent sign must go too, to keep the way back.
 _ODD = re.compile("[%\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
 
-_OURS = (
-    {"settings.json", "index.parquet"},  # a run, whose page has small copies of the images
-    {"settings.json", "closing.json"},  # a run that was imported
-    {"study.json", "lock"},
-    {"store.json", "index.parquet"},
-)
-"""What a folder has in it that this program has made: no image in it is the user's."""
+_OURS = {
+    "settings.json": {"format", "effective", "data"},  # a run, whose page has copies of the images
+    "study.json": {"study"},
+    "store.json": {"format", "images", "checksums"},
+}
+"""By what file this program knows a folder that it has made, and what that file tells: no image in
+it is the user's."""
+_MADE_HERE = "of deepcluster's own runs, studies and stores"
 
 
 class Found(NamedTuple):
@@ -106,6 +108,8 @@ class _File(NamedTuple):
     is_link: bool
     leads_out: bool = False
     """Whether it is elsewhere, and not to be looked at."""
+    is_ours: bool = False
+    """Whether it is a folder that this program has made."""
 
     @property
     def identity(self) -> tuple[int, int] | str:
@@ -151,7 +155,7 @@ def refuse_without_images(root: str | Path) -> None:
     """
     others: Counter[str] = Counter()
     for file in _files(root, follow_links=True):
-        if stat.S_ISDIR(file.status.st_mode):
+        if stat.S_ISDIR(file.status.st_mode) and not file.is_ours:
             others["folders that cannot be entered"] += 1
         elif _is_candidate(file):
             return
@@ -236,6 +240,8 @@ def is_heif(head: bytes) -> bool:
 def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
     """All that is visible and no folder, and the folders that cannot or shall not be entered.
 
+    A run, a study or a store is one of them, but for the root.
+
     Links to folders wait until no real folder is left: a file then has its real path whatever
     the order in which the file system lists the links, and a loop ends where it began.
     """
@@ -258,12 +264,10 @@ def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
             yield folder
             continue
         with listing:
-            entries: Iterable[os.DirEntry[str]] = listing
-            if folder.path:  # what the user named is looked through, whatever it is
-                entries = [*listing]
-                if _is_ours(entry.name for entry in entries):
-                    continue
-            for entry in entries:
+            if folder.path and _is_ours(folder.place):  # what was named is looked through anyway
+                yield folder._replace(is_ours=True)
+                continue
+            for entry in listing:
                 status = None if is_hidden(entry.name) else _status(entry)
                 if status is None:
                     continue
@@ -278,10 +282,17 @@ def _files(root: str | Path, follow_links: bool) -> Iterator[_File]:
                     real.append(file)
 
 
-def _is_ours(names: Iterable[str]) -> bool:
-    """Whether a folder that has these names in it is a run, a study or a store."""
-    telling = set().union(*_OURS).intersection(names)
-    return any(mark <= telling for mark in _OURS)
+def _is_ours(place: str) -> bool:
+    """Whether a folder is a run, a study or a store: its own file says so."""
+    for name, keys in _OURS.items():
+        file = Path(place, name)
+        try:
+            told = json.loads(file.read_bytes()) if file.is_file() else None
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(told, dict) and keys <= told.keys():
+            return True
+    return False
 
 
 def _root_status(root: str | Path) -> os.stat_result:
@@ -319,6 +330,8 @@ def _leads_out(entry: os.DirEntry[str], status: os.stat_result, home: Path) -> b
 
 
 def _is_candidate(file: _File) -> bool:
+    if file.is_ours:
+        return False
     mode = file.status.st_mode
     if stat.S_ISDIR(mode):
         return True
@@ -335,6 +348,8 @@ def _is_candidate(file: _File) -> bool:
 
 
 def _kind(file: _File) -> str:
+    if file.is_ours:
+        return _MADE_HERE
     mode = file.status.st_mode
     if file.leads_out and not extension_of(file.path):
         return "links out of the folder (--follow-links)"
