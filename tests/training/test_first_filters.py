@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.cluster import KMeans as TheirKMeans
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+from deepcluster.clusters import Clusters
+from deepcluster.features import PCA
+from deepcluster.features.moments import Moments
 from deepcluster.images.crops import normalize
 from deepcluster.networks import Network, build_network
 from deepcluster.runtime.errors import UsageError
@@ -121,6 +126,52 @@ def test_batch_norm_begins_with_the_averages_of_these_images(begun: Network):
                 assert part[1].momentum == 0.1
                 assert not part[1].training
             maps = part(maps)
+
+
+def test_every_image_counts_the_same_in_the_averages(monkeypatch: pytest.MonkeyPatch):
+    """Of 26 images in batches of at most 25, the last one is no batch of its own."""
+    monkeypatch.setattr(first_filters, "_BATCH", 25)
+    network = a_network()
+    begin_with_patches(network, 1, sight(26), seed=5)
+    maps = network.front(normalize(Pictures(26).pixels))
+    with torch.no_grad():
+        out = begun_by_patches(network, 1)[0][1](maps)
+    norm = network.trunk.convnet.convolutions[0][1]
+    torch.testing.assert_close(norm.running_mean, out.mean((0, 2, 3)), rtol=1e-3, atol=1e-3)
+    assert (out.var((0, 2, 3)) / norm.running_var - 1).abs().max() < 0.02
+
+
+def test_on_a_gpu_all_is_on_the_gpu(monkeypatch: pytest.MonkeyPatch):
+    """Tensors that say that they are there; the clusters' are on the CPU, as k-means gives them."""
+
+    def found(rows: Tensor, world: object, randomness: torch.Generator) -> Clusters:
+        each, sizes = torch.empty(len(rows)), torch.empty(96)
+        centroids = torch.empty(96, rows.shape[1])
+        return Clusters(each, 96, sizes, [], 0, centroids, distances=each, margins=each)
+
+    def pca(moments: Moments, *_: object, **__: object) -> PCA:
+        return PCA(moments.mean.float(), moments.scatter.float()[:, :64])
+
+    monkeypatch.setattr(first_filters, "KMeans", lambda k: found)
+    monkeypatch.setattr(first_filters, "fitted", pca)
+    with FakeTensorMode(), torch.no_grad():
+        patches = torch.empty(200, 242, device="cuda")
+        convolution = torch.nn.Conv2d(2, 96, 11, device="cuda")
+        first_filters._become_centroids(convolution, patches, torch.Generator())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_it_begins_on_a_gpu_as_on_a_cpu():
+    here, there = a_network(), a_network().to("cuda", memory_format=torch.channels_last)
+    begin_with_patches(here, 2, sight(25), seed=5)
+    begin_with_patches(there, 2, replace(sight(25), device=torch.device("cuda")), seed=5)
+    (_, first), _ = begun_by_patches(here, 2)
+    (_, same), _ = begun_by_patches(there, 2)
+    alike = F.cosine_similarity(first.weight.flatten(1), same.weight.cpu().flatten(1))
+    assert alike.median() > 0.99  # rounding may turn a patch to another group
+    for ours, theirs in zip(here.state_dict().values(), there.state_dict().values(), strict=True):
+        assert theirs.isfinite().all() and theirs.shape == ours.shape
 
 
 def test_the_start_is_a_function_of_seed_and_images():

@@ -84,11 +84,16 @@ class Sight:
         return np.arange(count) * len(self.images) // count
 
     def batches(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Their numbers and normalised pixels."""
-        pixels = self.images.seen(self.ids.tolist(), _BATCH, self.workers)
-        for number, part in enumerate(pixels):
-            first = number * _BATCH
+        """Their numbers and normalised pixels, in batches as equal as can be.
+
+        Batch norm's averages are over batches: one image left over would say as much as all others.
+        """
+        count = len(self.ids)
+        batch = -(-count // -(-count // _BATCH))
+        first = 0
+        for part in self.images.seen(self.ids.tolist(), batch, self.workers):
             yield self.ids[first : first + len(part)], normalize(part.to(self.device))
+            first += len(part)
             self.advance(len(part))
             interruption.raise_if_asked()
 
@@ -142,7 +147,7 @@ def _become_centroids(convolution: nn.Conv2d, patches: Tensor, randomness: torch
         warnings.simplefilter("ignore", HealthWarning)
         pca = fitted(moments, _DIMENSIONS, world, of="patches")
         found = KMeans(k=convolution.out_channels)(pca(patches), world, randomness)
-    filters = F.normalize(found.centroids) @ pca.projection.T
+    filters = F.normalize(found.centroids.to(patches.device)) @ pca.projection.T
     weight = convolution.weight
     weight *= _HOLD
     weight[: len(filters)] = (filters * (weight.std() / filters.std())).reshape(
