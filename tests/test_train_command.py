@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from deepcluster import reading_flags
+from deepcluster import reading_flags, train_command
 from deepcluster.check_command import Check
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.images.kept import Pixels
@@ -13,6 +14,7 @@ from deepcluster.pack_command import Pack
 from deepcluster.presets import PRESETS, small, small_pic
 from deepcluster.reading_flags import ReadingFlags
 from deepcluster.runtime.errors import UsageError
+from deepcluster.session import Asked
 from deepcluster.settings import Run, flat
 from deepcluster.train_command import (
     SHORT,
@@ -21,6 +23,7 @@ from deepcluster.train_command import (
     parsed,
     taken_auto_k,
     taken_preset,
+    train,
     with_suggested_k,
 )
 
@@ -48,6 +51,25 @@ def test_a_variants_own_settings_can_be_set():
 def test_flags_may_be_spelled_with_underscores():
     run = parsed(["photos", "--network.input_size", "128"], Run()).run
     assert run.network.input_size == 128
+
+
+@pytest.mark.parametrize("beginning", [["--arch", "resnet18"], ["--init", "weights.safetensors"]])
+def test_no_reason_is_told_for_filters_that_do_not_begin_as_patches(
+    beginning: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.png").touch()
+    asked: list[Asked] = []
+
+    def noticed(one: Asked, *_: object) -> NoReturn:
+        asked.append(one)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_command, "carry_to_the_end", noticed)
+    for words in ([], beginning):
+        with pytest.raises(KeyboardInterrupt):
+            train([str(tmp_path), *words, "--device", "cpu"])
+    told = [" ".join(one.settle(300, False)[1]) for one in asked]
+    assert ["groups of patches" in reasons for reasons in told] == [True, False]
 
 
 def test_every_common_flag_exists():

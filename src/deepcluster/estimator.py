@@ -220,6 +220,8 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         if self.arch not in (None, run.network.arch):
             run = with_arch(run, self.arch)
             reasons.pop("network.input_size", None)  # it names the other network
+            if not run.network.patches:
+                reasons.pop("network.patches", None)
         network = run.network
         if self.input_size is not None:
             network = replace(network, input_size=_whole("input_size", self.input_size))

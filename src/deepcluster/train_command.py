@@ -171,6 +171,8 @@ def train(words: list[str]) -> int:
             start = with_arch(start, arch)
             del reasons["network.input_size"]  # it names the other network
         start = with_init(start, init)
+        if not start.network.patches:  # other networks and given weights have none
+            reasons.pop("network.patches", None)
         run = parsed(rest, start).run
         ours, chosen = flat(start), flat(run)
         told = _OF_ANY_LABELS if run.labels == "folders" else reasons
