@@ -329,6 +329,11 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
         for name in sorted({*now, *(key for key in before if key in now or "clustering" in key)})
         if before.get(name) != now.get(name)
     ]
+    if len(differences) == 1 and "training.fall" in {*now} - {*before}:
+        raise ResumeError(
+            f"{folder.path} was begun by an earlier version, in which the step of a fresh head fell "
+            "to zero with the others; no setting does so now: use another --out, or --fresh"
+        )
     if differences:
         length = "--epochs, --minutes and " if "epochs" not in now else ""
         raise ResumeError(
