@@ -151,6 +151,37 @@ def test_a_carried_head_and_a_schedule_go_on_bit_for_bit(
     assert_continues(images, tmp_path, fault, uninterrupted_carried, code, **CARRIED)
 
 
+@pytest.fixture(scope="session")
+def uninterrupted_from_patches(
+    images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("uninterrupted-from-patches")
+    code, output = child.run(command(images, **{"network.patches": 2}), folder)
+    assert code == 0, output
+    return outcome(folder / "run")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("kmeans.iteration:kill@3", -signal.SIGKILL),  # while filters are looked for
+        ("features.batch:term@2", 143),  # in the first look, whose rows so far are kept
+    ],
+)
+def test_a_run_from_patches_goes_on_bit_for_bit(
+    fault: str,
+    code: int,
+    images: Path,
+    uninterrupted: dict[str, bytes],
+    uninterrupted_from_patches: dict[str, bytes],
+    tmp_path: Path,
+):
+    first = "assignments/epoch-0000.npy"
+    assert uninterrupted_from_patches[first] != uninterrupted[first]
+    flags = {"network.patches": 2}
+    assert_continues(images, tmp_path, fault, uninterrupted_from_patches, code, **flags)
+
+
 def test_each_setting_of_a_carried_run_has_its_effect(
     images: Path, uninterrupted: dict[str, bytes], uninterrupted_carried: dict[str, bytes]
 ):

@@ -5,11 +5,12 @@ The same command again takes up where the last one stopped.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         _begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)
     if where is None and run.network.patches:
-        _begin_with_patches(network, images, run, world, display)
+        course.state_name = _begin_with_patches(network, images, run, world, display)
     recorder = recorder_for(network, world) if run.speed.record_steps else None
     sitting = Sitting(run, images, course, world, display, recorder)
     of_labels = run.labels == "folders"
@@ -182,20 +183,44 @@ def _begin_with_weights(network: Network, run: Run, display: Display) -> None:
 
 def _begin_with_patches(
     network: Network, images: Images, run: Run, world: World, display: Display
-) -> None:
-    """The leading process looks, and the others are told: it is a matter of seconds."""
+) -> str:
+    """The leading process looks, and the others are told: it is a matter of seconds.
+
+    Gives the name of this state of the network: another machine may find others.
+    """
     count = run.network.patches
     total = looks(len(images), count)
     with display.phase("first filters from patches", total, {}, "start") as phase:
         if world.leads:
-            with world.others_waiting():
+            with _told_to_the_others(world):
                 sight = Sight(images, world.device, run.speed.threads, phase.advance)
                 begin_with_patches(network, count, sight, run.seed)
-            world.broadcast_bytes(b"done")
+            world.broadcast_bytes(b"{}")
         else:
-            world.heard()
+            _told_by_the_leader(world)
+    content = hashlib.sha256()
     for tensor in network.trunk.state_dict().values():
         tensor.copy_(world.broadcast(tensor))
+        content.update(tensor.cpu().contiguous().numpy().tobytes())
+    return f"untrained-{content.hexdigest()}"
+
+
+@contextmanager
+def _told_to_the_others(world: World) -> Iterator[None]:
+    """While open the leading process works, and the others wait; where it fails they hear of it."""
+    try:
+        with world.others_waiting():
+            yield
+    except DeepClusterError as error:
+        world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
+        raise
+
+
+def _told_by_the_leader(world: World) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(world.heard())
+    if "error" in told:
+        raise ToldByTheLeaderError(told["error"])
+    return told
 
 
 def _prepared_by_the_leader(
@@ -206,19 +231,13 @@ def _prepared_by_the_leader(
     `held` keeps the folder's lock from the first look at it to the end of the run.
     """
     if world.leads:
-        try:
-            with world.others_waiting():
-                prepared = _prepared(asked, world, display, held)
-        except DeepClusterError as error:
-            world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
-            raise
+        with _told_to_the_others(world):
+            prepared = _prepared(asked, world, display, held)
         word = {"folder": str(prepared.folder.path), "finished": prepared.finished}
         world.broadcast_bytes(json.dumps(word).encode())
         world.broadcast_bytes(prepared.index.to_bytes())
         return prepared
-    told: dict[str, Any] = json.loads(world.heard())
-    if "error" in told:
-        raise ToldByTheLeaderError(told["error"])
+    told = _told_by_the_leader(world)
     index = Index.from_bytes(world.broadcast_bytes(b""))
     run, _ = _settled(asked, len(index), world.device.type == "cuda")
     return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
@@ -331,8 +350,8 @@ def _refuse_other_settings(folder: RunFolder, run: Run) -> None:
     ]
     if len(differences) == 1 and "training.fall" in {*now} - {*before}:
         raise ResumeError(
-            f"{folder.path} was begun by an earlier version, in which the step of a fresh head fell "
-            "to zero with the others; no setting does so now: use another --out, or --fresh"
+            f"{folder.path} was begun by an earlier version, in which the step of a fresh head "
+            "fell to zero with the others; no setting does so now: use another --out, or --fresh"
         )
     if differences:
         length = "--epochs, --minutes and " if "epochs" not in now else ""

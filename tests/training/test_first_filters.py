@@ -171,7 +171,8 @@ def test_it_begins_on_a_gpu_as_on_a_cpu():
     alike = F.cosine_similarity(first.weight.flatten(1), same.weight.cpu().flatten(1))
     assert alike.median() > 0.99  # rounding may turn a patch to another group
     for ours, theirs in zip(here.state_dict().values(), there.state_dict().values(), strict=True):
-        assert theirs.isfinite().all() and theirs.shape == ours.shape
+        assert theirs.isfinite().all()
+        assert theirs.shape == ours.shape
 
 
 def test_the_start_is_a_function_of_seed_and_images():
