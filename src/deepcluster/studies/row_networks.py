@@ -77,7 +77,7 @@ class RowNetworks:
         done = self.parts.once(name, wanted, carried_to_the_end, seen)
         if (station := self.station(row, run)) is not None:
             if bench.world.leads:
-                station.keep(done)
+                station.keep()
             bench.world.wait()
         return done
 
@@ -109,8 +109,9 @@ class RowNetworks:
         """Of a row whose run may grow beyond it; None of all others."""
         if row.continues is None:
             return None
-        kept = self.parts.study / "stations" / f"{slug(row.name)}-seed{run.seed}"
-        return Station(row.name, run.epochs, self.folder(row, run.seed), RunFolder(kept))
+        kept = RunFolder(self.parts.study / "stations" / f"{slug(row.name)}-seed{run.seed}")
+        training = self.parts.place(training_part(row, run.seed))
+        return Station(row.name, run.epochs, self.folder(row, run.seed), kept, training)
 
     def folder(self, row: Row, seed: int) -> RunFolder:
         """Where the run of a row is, or will be."""

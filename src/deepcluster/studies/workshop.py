@@ -202,9 +202,18 @@ class Workshop:
         changed: Callable[[Part], str | None] = lambda done: None,
     ) -> Part:
         """What judging the row's own network gave."""
-        if (station := self._networks.station(row, run)) is not None:
-            station.refuse_judged_late(self._parts.place(name))
-        return self._parts.once(name, wanted, make, seen, changed)
+        parts, station = self._parts, self._networks.station(row, run)
+        if station is None:
+            return parts.once(name, wanted, make, seen, changed)
+
+        def of_its_own() -> Part:
+            return {**make(), "network": station.weights}
+
+        def not_as_it_was(done: Part) -> str | None:
+            station.refuse_of_another(parts.place(name), done.get("network"))
+            return changed(done)
+
+        return parts.once(name, wanted, of_its_own, seen, not_as_it_was)
 
     def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
         if said := said_of_both(images, test):
