@@ -120,11 +120,9 @@ class Retrieval:
             "whitening": learnt_on,
             "settings": {**asdict(self), "seeds": None, "batch": None},
         }
-        beyond = WholeImages(Folder(landmarks.images), self.size).reaching_beyond(
-            self._asked(landmarks)
-        )
-        if beyond:  # earlier versions cut such boxes: what they have kept is another thing
-            common["not_asked"] = sorted(one.path for one in beyond)
+        not_asked = self.not_asked(landmarks)
+        if not_asked:  # earlier versions cut such boxes: what they have kept is another thing
+            common["not_asked"] = not_asked
         results: dict[str, dict[str, Any]] = {}  # a trained network is the same for every seed
         for seed in self.seeds:
             subject = contender.network(seed)
@@ -144,7 +142,11 @@ class Retrieval:
         )
         return replace(
             outcome,
-            data={**outcome.data, "whitening_fingerprint": learnt_on},
+            data={
+                **outcome.data,
+                "whitening_fingerprint": learnt_on,
+                "not_asked": [encoded(path) for path in not_asked],
+            },
             settled={"layer": every[0]["layer"], "dimensions": every[0]["width"]},
         )
 
@@ -219,6 +221,11 @@ class Retrieval:
             not_whitened_on=[f"{encoded(path)}: {why}" for path, why in unlearnt.items()],
             seconds=round(time.monotonic() - begun, 3),
         )
+
+    def not_asked(self, landmarks: Landmarks) -> list[str]:
+        """The images of the queries whose box reaches beyond their image."""
+        images = WholeImages(Folder(landmarks.images), self.size)
+        return sorted(one.path for one in images.reaching_beyond(self._asked(landmarks)))
 
     def _asked(self, landmarks: Landmarks) -> list[Wanted]:
         boxes = self.queries == "box"
