@@ -32,6 +32,8 @@ from deepcluster.studies.tuning import Tuning
 
 _KNOWN = "step and decay of its probes on {} were chosen by images whose classes it had learnt"
 
+_DRAWN = "its filters are drawn; the recipe begins with filters from patches"
+
 
 @dataclass(frozen=True)
 class Workshop:
@@ -267,5 +269,7 @@ class Workshop:
         row = Tuning(self._networks).settled(row, before)
         by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
         known = by_probe and (row.choices is None or self.judge != "linear")
+        if not row.trained and not row.begun and row.run.network.patches:
+            row = row.noted(_DRAWN)
         first = self.terms.data[0].name
         return replace(row, notes_on={first: _KNOWN.format(first)}) if known else row
