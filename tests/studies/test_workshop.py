@@ -26,8 +26,9 @@ from deepcluster.images.source import Folder
 from deepcluster.loop import Sitting
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
-from deepcluster.studies import stopping, table1
+from deepcluster.studies import mlp, stopping, table1
 from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.outcome import markdown
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Figured, Measured, Row
 from deepcluster.studies.tasks import Task
@@ -689,6 +690,19 @@ def test_what_an_older_version_judged_too_late_is_refused(workshop: Workshop):
     os.utime(late, times=(2e9, 2e9))
     with pytest.raises(ResumeError, match=r"1-epoch-seed0-linear-first\.json was made by an older"):
         workshop.carry_out(rows)
+
+
+def test_a_layer_that_diverged_is_said_and_in_the_table(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+):
+    steps = replace(workshop.terms.mlp, steps=(1e20, 1e25), epochs=2)
+    speaks = replace(workshop.bench, display=Display())
+    mlps = replace(workshop, terms=replace(workshop.terms, mlp=steps), bench=speaks, judge="mlp")
+    results = mlps.carry_out([Row("random", workshop.terms.recipe, trained=False)])
+    said = "fc8: learning diverged with every step tried"
+    assert f"    {said}" in capsys.readouterr().out
+    text = markdown(mlp.STUDY, results, [], {"command": "reproduce mlp"})
+    assert f"- first: {said}; give smaller --steps (random, seed 0)" in text.splitlines()
 
 
 class StoppedError(Exception):

@@ -177,8 +177,14 @@ class Workshop:
                 + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
                 + f" ({duration(result.seconds['all'])})"
             )
+            remarks = [layer.remark for layer in result.layers if layer.remark]
+            self._say_remarks(remarks)
             about = {"train": images.fingerprint, "test": test.fingerprint}
-            return {"data": {"name": data.name, **about}, "result": asdict(result)}
+            return {
+                "data": {"name": data.name, **about},
+                "result": asdict(result),
+                "remarks": remarks,
+            }
 
         def seen(done: Part) -> Seen:
             about = done.get("data", {})
@@ -221,6 +227,10 @@ class Workshop:
         if said := said_of_both(images, test):
             self.bench.display.say(f"  {data.name}: {said}")
 
+    def _say_remarks(self, remarks: Iterable[str]) -> None:
+        for remark in remarks:
+            self.bench.display.say(f"    {remark}")
+
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
     ) -> dict[str, Any]:
@@ -242,8 +252,7 @@ class Workshop:
             figures = task.figures(outcome.result)
             said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
             self.bench.display.say(f"  {task.name}: {said}")
-            for remark in outcome.remarks:
-                self.bench.display.say(f"    {remark}")
+            self._say_remarks(outcome.remarks)
             return {
                 "data": outcome.data,
                 "figures": figures,
