@@ -19,10 +19,12 @@ from deepcluster.runtime.display import Display
 
 @pytest.fixture(scope="module")
 def without_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data/train and data/val, in which reading finds nothing (exit code 3)."""
+    """A folder with data/train, data/val and voc, in which reading finds nothing (exit code 3)."""
     folder = tmp_path_factory.mktemp("place")
     for part in ("train", "val"):
         (folder / "data" / part / "kind0").mkdir(parents=True)
+    for year in (2007, 2012):
+        (folder / f"voc/VOC{year}/JPEGImages").mkdir(parents=True)
     return folder
 
 
@@ -71,6 +73,19 @@ def test_impossible_numbers(without_images: Path, words: str, sentence: str):
         ("random agreement --data data/train --out data/train/kind0", "data/train"),
         ("random agreement --data data --out data/train", "data/train"),
         ("random retrieval --data data/val --out data/../data/val", "data/val"),
+        ("random retrieval --images data/val --out data/val/results", "data/val"),
+        (
+            "random voc-classification --data voc --out voc/VOC2007/JPEGImages/results",
+            "voc/VOC2007/JPEGImages",
+        ),
+        (
+            "random voc-detection --data voc/VOC2007 --stores voc/VOC2007/JPEGImages",
+            "voc/VOC2007/JPEGImages",
+        ),
+        (
+            "random voc-segmentation --data voc --out voc/VOC2012/JPEGImages",
+            "voc/VOC2012/JPEGImages",
+        ),
         ("random knn --data data --stores data/train/stores", "data/train"),
         ("random agreement --data data --stores link", "data/val"),
         ("random linear --train data/train --test data/val --stores data/val", "data/val"),

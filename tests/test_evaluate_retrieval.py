@@ -87,7 +87,10 @@ def test_where_no_query_has_anything_to_find_there_is_no_table(place: Path, tmp_
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds(place: Path):
+def test_two_processes_find_what_one_finds(place: Path, tmp_path: Path):
+    place = shutil.copytree(place, tmp_path / "place")
+    whole = (place / "city/images/x_3.png").read_bytes()
+    (place / "city/images/y_4.png").write_bytes(whole[: len(whole) // 2])  # of the second's share
     records = []
     for processes, out in ((1, "one"), (2, "two")):
         with socket.socket() as free:
@@ -107,3 +110,4 @@ def test_two_processes_find_what_one_finds(place: Path):
         result["seeds"][0].pop("seconds")
         records.append(result)
     assert records[0] == records[1]
+    assert records[0]["seeds"][0]["unusable"] == ["y_4.png: truncated"]

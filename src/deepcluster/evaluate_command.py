@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -51,6 +52,8 @@ from deepcluster.evaluation.mlp import hidden_width
 from deepcluster.evaluation.probe_result import ProbeResult
 from deepcluster.evaluation.subject import UNTRAINED, Shape, begun_run, judged_run
 from deepcluster.evaluation.transfer import Contender, Material, Stages, Transfer
+from deepcluster.evaluation.voc import find_devkit
+from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.flags import refuse_unknown
 from deepcluster.images.source import quick_check
 from deepcluster.reading_flags import LinkFlags
@@ -280,11 +283,12 @@ def _first_words(words: list[str]) -> tuple[str, str, list[str]]:
 
 
 def _refuse_writing_among_images(asked: Common) -> None:
-    # VOC's data may be a folder that holds the devkit beside anything else.
     places: list[Path | None] = []
-    if isinstance(asked, Landmarks) and asked.data is not None:
+    if isinstance(asked, Landmarks):
         named = asked.settings.images
-        places = [Path(named) if named else images_of(asked.data)]
+        places = [Path(named) if named else asked.data and images_of(asked.data)]
+    elif isinstance(asked, Transferred):
+        places = [_images_of_devkit(asked)]
     elif isinstance(asked, Labelled | Agreement):
         places = [] if asked.data is None else [*parts_of(asked.data)]
     if isinstance(asked, Labelled):
@@ -297,6 +301,16 @@ def _refuse_writing_among_images(asked: Common) -> None:
                     f"{flag} {target} lies in {place}, among the images; choose another {flag}, "
                     "nothing was written"
                 )
+
+
+def _images_of_devkit(asked: Transferred) -> Path | None:
+    """Where the images of VOC are: its data may hold the devkit beside anything else, or not."""
+    settings: Transfer = asked.settings  # type: ignore[attr-defined]
+    with suppress(UsageError):  # the protocol says it
+        if isinstance(settings, VOCSegmentation):
+            return settings.sets(asked.data)[0].folder / "JPEGImages"
+        return find_devkit(asked.data).folder / "JPEGImages"
+    return None
 
 
 def _refuse_flags_of_random(asked: WithRandom, folder: RunFolder | None) -> None:

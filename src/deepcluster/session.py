@@ -135,13 +135,24 @@ def new_network(run: Run) -> Network:
     return made
 
 
+def network_begun(run: Run, images: Images, world: World, display: Display) -> Network:
+    """The network of a run before its first step, on the device: drawn, or begun by patches."""
+    network = _on_device(run, world)
+    if run.network.patches:
+        _begin_with_patches(network, images, run, world, display)
+    return network
+
+
+def _on_device(run: Run, world: World) -> Network:
+    network = new_network(run).to(world.device)
+    return network.to(memory_format=torch.channels_last) if run.speed.channels_last else network
+
+
 def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Display) -> Clusters:
     run, folder = prepared.run, prepared.folder
     torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = run.precision == "tf32"
-    network = new_network(run).to(world.device)
-    if run.speed.channels_last:
-        network = network.to(memory_format=torch.channels_last)
+    network = _on_device(run, world)
     course = Course(
         folder,
         network,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,20 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.landmarks import read_landmarks
 from deepcluster.evaluation.map_layers import map_layer
-from deepcluster.evaluation.retrieval import Retrieval, whitening_source
+from deepcluster.evaluation.retrieval import Retrieval, known_to_all, whitening_source
 from deepcluster.evaluation.subject import Shape
 from deepcluster.evaluation.transfer import Contender, Material, Outcome, Stages
 from deepcluster.evaluation.whole_images import Wanted, WholeImages, resized
 from deepcluster.images.source import Folder
 from deepcluster.runtime.errors import DataError, DimensionsShrunk, NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.runtime.world import World
 
 SMALL = Retrieval(size=160, batch=3, dimensions=8)
 
@@ -177,6 +180,20 @@ def test_a_damaged_image_is_left_out_and_named(subject: Evaluated, oxford: Path,
     ]
     assert [line.partition(":")[0] for line in result.left_out] == ["hall1_1"]
     assert result.levels["all"]["queries"] == 3
+
+
+class Second(World):
+    """One of two processes, of which the leading one could not use an image."""
+
+    def gather(self, rows: Tensor) -> Tensor:
+        first = np.frombuffer(b'{"a.jpg": "empty"}\n', dtype=np.uint8).copy()
+        return torch.cat([torch.from_numpy(first), rows])
+
+
+def test_what_one_process_cannot_use_is_known_to_all():
+    name = os.fsdecode(b"\xe9.jpg")
+    reasons = known_to_all({name: "truncated"}, Second(1, 2))
+    assert reasons == {"a.jpg": "empty", name: "truncated"}
 
 
 def test_a_query_of_which_all_images_are_damaged_is_named(oxford: Path, tmp_path: Path):

@@ -15,6 +15,7 @@ from PIL import Image
 
 from deepcluster.evaluation.voc import (
     Devkit,
+    LeftOut,
     Split,
     VocImage,
     VocSet,
@@ -250,7 +251,7 @@ def test_class_sets_that_are_broken_or_disagree(folder: Path):
     ]
     dog.write_text(text.replace("000001 -1\n", ""))
     (left,) = Devkit(folder).annotated("train").left_out
-    assert left == ("000001", "a class set says nothing of it", "dog_train.txt")
+    assert left == LeftOut("000001", "a class set says nothing of it", "dog_train.txt")
     dog.write_text(text + "000009 yes\n")
     with pytest.raises(DataError, match=r"dog_train.txt, line 6: not an image and -1, 0 or 1"):
         Devkit(folder).annotated("train")

@@ -139,6 +139,18 @@ def as_greys(place: Path) -> None:
     place.write_bytes(data[:16] + header + checksum + rest[:start] + rest[end:])
 
 
+@pytest.mark.parametrize("palette", [VOC, None])
+def test_a_mask_that_is_cut_short_cannot_be_read(tmp_path: Path, palette: list[int] | None):
+    """With its colours or as plain numbers: by its header alone it would be good."""
+    values = np.random.default_rng(0).integers(0, 21, SIZE[::-1]).astype(np.uint8)
+    image = painted(values, palette) if palette else Image.fromarray(values)
+    assert refused(image, tmp_path) == ""
+    place = tmp_path / "mask.png"
+    place.write_bytes(place.read_bytes()[:-2_000])
+    with pytest.raises(NotUsable, match="mask cannot be read"):
+        refuse_mask(place, SIZE)
+
+
 def test_such_masks_are_left_out_by_name_and_counted(tmp_path: Path):
     folder = write_devkit(tmp_path, {"train": 8, "val": 2})
     shutil.rmtree(folder / "ImageSets/Main")

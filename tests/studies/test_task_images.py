@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepcluster.evaluation import proposals
 from deepcluster.evaluation.bench import Bench
+from deepcluster.evaluation.region_makers import edition
 from deepcluster.evaluation.retrieval import Retrieval
 from deepcluster.evaluation.shelf import Shelf
+from deepcluster.evaluation.voc import find_devkit
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.studies.drawn_devkit import write_devkit
 from deepcluster.studies.drawn_landmarks import write_landmarks
@@ -140,6 +144,54 @@ def test_an_image_that_could_not_be_decoded_is_still_left_out(
     left = before.measured[0].judged[task.name]["data"]["trainval"]["left_out"]
     assert [one["reason"] for one in left] == ["image cannot be decoded"]
     assert workshop_of(task, terms, tmp_path).carry_out([row]) == before
+
+
+def test_an_image_that_was_repaired_since_is_another(
+    own: Callable[[str], Task], terms: Terms, tmp_path: Path
+):
+    task = own("classification fc6-8")
+    image = min((task.data / "JPEGImages").iterdir())
+    whole = image.read_bytes()
+    image.write_bytes(whole[:700])
+    row = Row("random", terms.recipe, trained=False)
+    (done,) = workshop_of(task, terms, tmp_path).carry_out([row]).measured
+    known = done.judged[task.name]["data"]
+    image.write_bytes(whole)
+    said = what_changed(task, known, Shelf(), follow_links=False)
+    assert said is not None
+    assert re.fullmatch("the set Main/train(val)? of .* has changed", said)
+
+
+def test_regions_that_another_would_find_now_are_others(
+    own: Callable[[str], Task], monkeypatch: pytest.MonkeyPatch
+):
+    task = own("detection fc6-8")
+    monkeypatch.setattr(proposals, "opencv_is_there", lambda: False)
+    finder = edition("grouping")
+    known = {"test": {**find_devkit(task.data).annotated("test").described()}}
+    known["test"]["regions"] = {"source": finder}
+    assert what_changed(task, known, Shelf(), follow_links=False) is None
+    monkeypatch.setattr(proposals, "opencv_is_there", lambda: True)
+    said = what_changed(task, known, Shelf(), follow_links=False)
+    assert said == f"who finds regions has changed from {finder} to {edition('opencv')}"
+    own_boxes = replace(task, protocol=replace(task.protocol, boxes="boxes"))
+    assert what_changed(own_boxes, known, Shelf(), follow_links=False) is None
+
+
+def test_queries_whose_boxes_an_older_version_cut_are_others(
+    own: Callable[[str], Task], terms: Terms, tmp_path: Path
+):
+    query = max((tmp_path / "Oxford/gt_files").glob("*_query.txt"))
+    query.write_text(f"{query.read_text().split()[0]} 0 0 900 900")
+    task = own("Oxford")
+    row = Row("random", terms.recipe, trained=False)
+    (done,) = workshop_of(task, terms, tmp_path).carry_out([row]).measured
+    known = done.judged["Oxford"]["data"]
+    assert what_changed(task, known, Shelf(), follow_links=False) is None
+    older = {key: value for key, value in known.items() if key != "not_asked"}
+    said = what_changed(task, older, Shelf(), follow_links=False)
+    assert said is not None
+    assert said.endswith("whose box reaches beyond the image have been left out")
 
 
 def test_what_an_older_version_did_not_name_is_unknown(own: Callable[[str], Task]):

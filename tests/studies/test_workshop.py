@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
+from deepcluster import session
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.labelled_images import opened, split
 from deepcluster.evaluation.retrieval import Retrieval
@@ -20,10 +23,12 @@ from deepcluster.evaluation.shelf import Shelf
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.source import Folder
+from deepcluster.loop import Sitting
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
-from deepcluster.studies import stopping, table1
+from deepcluster.studies import mlp, stopping, table1
 from deepcluster.studies.image_lists import write_kept_part
+from deepcluster.studies.outcome import markdown
 from deepcluster.studies.row_networks import RowNetworks
 from deepcluster.studies.study import Figured, Measured, Row
 from deepcluster.studies.tasks import Task
@@ -647,13 +652,20 @@ def test_a_station_is_judged_by_its_own_network_however_late(
 def as_an_older_version(out: Path) -> None:
     """Make a study of a growing run as a version left it that kept the last network only."""
     shutil.rmtree(out / "stations")
+    for path in (out / "parts").glob("*-linear-*"):
+        part = json.loads(path.read_text())
+        part.pop("network", None)
+        path.write_text(json.dumps(part))
+        os.utime(path, times=(0, 0))
 
 
 def test_a_station_whose_network_was_not_kept_is_refused(workshop: Workshop, terms: Terms):
     rows = stopping.rows(workshop.terms)
     before = workshop.carry_out(rows)
     as_an_older_version(workshop.out)
-    assert workshop.carry_out(rows) == before  # its figures are right
+    after = workshop.carry_out(rows)  # its figures are right
+    assert [one.training for one in after.measured] == [one.training for one in before.measured]
+    assert after.top1("1 epoch", "first") == before.top1("1 epoch", "first")
     both = replace(workshop, terms=replace(workshop.terms, data=terms.data))
     with pytest.raises(
         ResumeError, match=r"the network of .1 epoch. is not there: .*growing-seed0"
@@ -678,6 +690,58 @@ def test_what_an_older_version_judged_too_late_is_refused(workshop: Workshop):
     os.utime(late, times=(2e9, 2e9))
     with pytest.raises(ResumeError, match=r"1-epoch-seed0-linear-first\.json was made by an older"):
         workshop.carry_out(rows)
+
+
+def test_a_layer_that_diverged_is_said_and_in_the_table(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+):
+    steps = replace(workshop.terms.mlp, steps=(1e20, 1e25), epochs=2)
+    speaks = replace(workshop.bench, display=Display())
+    mlps = replace(workshop, terms=replace(workshop.terms, mlp=steps), bench=speaks, judge="mlp")
+    results = mlps.carry_out([Row("random", workshop.terms.recipe, trained=False)])
+    said = "fc8: learning diverged with every step tried"
+    assert f"    {said}" in capsys.readouterr().out
+    text = markdown(mlp.STUDY, results, [], {"command": "reproduce mlp"})
+    assert f"- first: {said}; give smaller --steps (random, seed 0)" in text.splitlines()
+
+
+class StoppedError(Exception):
+    """Of a run that has gone as far as it is looked at."""
+
+
+def test_the_row_of_no_epochs_is_the_run_before_its_first_step(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+):
+    """Its first filters may be no drawn ones, which are no training either."""
+    begun: dict[str, Tensor] = {}
+
+    def stopped(sitting: Sitting) -> None:
+        begun.update(sitting.course.network.trunk.state_dict())
+        raise StoppedError
+
+    monkeypatch.setattr(session, "alternate", stopped)
+    terms = workshop.terms
+    network = replace(terms.recipe.network, patches=1)
+    terms = replace(terms, recipe=replace(terms.recipe, network=network))
+    networks = RowNetworks(workshop._parts, terms, "linear")
+    first, second, *_ = stopping.rows(terms)
+    with pytest.raises(StoppedError):
+        networks.trained(second, second.run)
+    found = networks.subject(first, first.run).network.trunk.state_dict()
+    assert found.keys() == begun.keys()
+    assert all(torch.equal(found[name], begun[name]) for name in found)
+    drawn = networks.subject(replace(first, begun=False), first.run).network.trunk.state_dict()
+    assert not all(torch.equal(drawn[name], begun[name]) for name in drawn)
+    assert networks.settings(first, first.run)["network.patches"] == 1
+
+
+def test_drawn_beside_a_recipe_of_patches_is_noted(terms: Terms, tmp_path: Path):
+    network = replace(terms.recipe.network, patches=2)
+    terms = replace(terms, recipe=replace(terms.recipe, network=network), tasks=())
+    terms = replace(terms, data=terms.data[:1])
+    rows = [row for row in table1.rows(terms) if row.name == "random"]
+    results = Workshop(tmp_path / "study", terms, Bench(workers=1)).carry_out(rows)
+    assert results.note("random").startswith("its filters are drawn; the recipe begins with")
 
 
 def test_figures_over_seeds():

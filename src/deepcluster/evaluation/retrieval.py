@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +48,7 @@ from deepcluster.images.source import Folder, Source, is_store, quick_check, sou
 from deepcluster.networks import Network
 from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, NumericsError, UsageError
+from deepcluster.runtime.world import World
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,9 @@ class Retrieval:
             "whitening": learnt_on,
             "settings": {**asdict(self), "seeds": None, "batch": None},
         }
-        beyond = WholeImages(Folder(landmarks.images), self.size).reaching_beyond(
-            self._asked(landmarks)
-        )
-        if beyond:  # earlier versions cut such boxes: what they have kept is another thing
-            common["not_asked"] = sorted(one.path for one in beyond)
+        not_asked = self.not_asked(landmarks)
+        if not_asked:  # earlier versions cut such boxes: what they have kept is another thing
+            common["not_asked"] = not_asked
         results: dict[str, dict[str, Any]] = {}  # a trained network is the same for every seed
         for seed in self.seeds:
             subject = contender.network(seed)
@@ -144,7 +145,11 @@ class Retrieval:
         )
         return replace(
             outcome,
-            data={**outcome.data, "whitening_fingerprint": learnt_on},
+            data={
+                **outcome.data,
+                "whitening_fingerprint": learnt_on,
+                "not_asked": [encoded(path) for path in not_asked],
+            },
             settled={"layer": every[0]["layer"], "dimensions": every[0]["width"]},
         )
 
@@ -163,10 +168,10 @@ class Retrieval:
         begun = time.monotonic()
         network = subject.network
         layer = map_layer(network, self.layer, bench)
-        unusable: dict[str, str] = {}  # of this process's share, with reasons
+        unusable: dict[str, str] = {}  # with reasons
         pca = None
         whitened_on = 0
-        unlearnt: dict[str, str] = {}  # of the images for the whitening, of this share too
+        unlearnt: dict[str, str] = {}  # of the images for the whitening
         if whiten_on is not None:
             pca, whitened_on = self._whitening(network, layer, whiten_on, bench, unlearnt)
         source = Folder(landmarks.images)
@@ -219,6 +224,11 @@ class Retrieval:
             not_whitened_on=[f"{encoded(path)}: {why}" for path, why in unlearnt.items()],
             seconds=round(time.monotonic() - begun, 3),
         )
+
+    def not_asked(self, landmarks: Landmarks) -> list[str]:
+        """The images of the queries whose box reaches beyond their image."""
+        images = WholeImages(Folder(landmarks.images), self.size)
+        return sorted(one.path for one in images.reaching_beyond(self._asked(landmarks)))
 
     def _asked(self, landmarks: Landmarks) -> list[Wanted]:
         boxes = self.queries == "box"
@@ -296,7 +306,10 @@ class Retrieval:
         unusable: dict[str, str],
         title: str,
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """The region vectors of this process's share, and which of its images they are of."""
+        """The region vectors of this process's share, and which of its images they are of.
+
+        What cannot be used is known to every process in the end.
+        """
         world = bench.world
         share = world.share(len(wanted))
         mine = wanted[share.start : share.stop]
@@ -312,6 +325,14 @@ class Retrieval:
                 phase.advance(len(batch.numbers))
                 if world.size == 1:
                     interruption.raise_if_asked()
+        unusable |= known_to_all(unusable, world)
+
+
+def known_to_all(reasons: dict[str, str], world: World) -> dict[str, str]:
+    """What each process has to say of images, in the order of the ranks."""
+    mine = np.frombuffer(f"{json.dumps(reasons)}\n".encode(), dtype=np.uint8)
+    every = world.gather(torch.from_numpy(mine.copy())).numpy().tobytes()
+    return {path: why for line in every.splitlines() for path, why in json.loads(line).items()}
 
 
 def whitening_source(place: str | None, *, follow_links: bool = False) -> Source | None:

@@ -81,6 +81,8 @@ class LeftOut(NamedTuple):
     reason: str
     """Short, so that images can be counted by it."""
     detail: str = ""
+    size: int | None = None
+    """Bytes of a file that is in the set by its header: of another size it is another file."""
 
 
 @dataclass(frozen=True)

@@ -384,12 +384,16 @@ def _decoded(one: VocSet, there: set[str]) -> VocSet:
     kept = [number for number, image in enumerate(one.images) if image.path.name in there]
     if len(kept) == len(one):
         return one
-    lost = [image for image in one.images if image.path.name not in there]
+    lost = [
+        LeftOut(image.name, NOT_DECODED, size=image.path.stat().st_size)
+        for image in one.images
+        if image.path.name not in there
+    ]
     return replace(
         one,
         images=tuple(one.images[number] for number in kept),
         labels=one.labels[kept],
-        left_out=(*one.left_out, *(LeftOut(i.name, NOT_DECODED) for i in lost)),
+        left_out=(*one.left_out, *lost),
     )
 
 

@@ -33,6 +33,7 @@ def refuse_mask(place: Path, size: tuple[int, int]) -> None:
     try:
         with Image.open(place, formats=("PNG",)) as image:
             mode, found = image.mode, image.size
+            image.load()  # whole, or it would end the evaluation when it is used
             mistaken = _mistaken(image) if mode == "P" else ""
         depth = place.read_bytes()[_DEPTH_AT]
     except (OSError, SyntaxError, ValueError) as error:
@@ -64,7 +65,7 @@ def _mistaken(mask: Image.Image) -> str:
         for value, colour in painted.items()
         if _CLASS_IN.get(colour, value) != value and any(colour)
     }
-    # Of a whole palette of VOC, nothing; then the pixels need not be decoded for this.
+    # Of a whole palette of VOC, nothing; then no pixel need be looked at.
     used = np.unique(np.asarray(mask)).tolist() if others else []
     for value in used:
         if value in others:

@@ -112,7 +112,7 @@ def markdown(
         text += [f"| {' | '.join(cells(line, section.digits))} |" for line in section.lines]
         text.append("")
     if remarks := _remarks(results):
-        text += ["## What tasks had to say\n", *remarks, ""]
+        text += ["## What is to be said of these figures\n", *remarks, ""]
     return "\n".join(text) + "\n![figure](figure.png)\n"
 
 
@@ -127,14 +127,14 @@ def cells(line: Line, digits: int) -> tuple[str, str, str, str]:
 
 
 def _remarks(results: Results) -> list[str]:
-    """What bounds a figure, was left out or may be chosen better: once, with all whom it is of."""
+    """What bounds a figure, diverged, was left out or may be chosen better: once, with all whom."""
     heard: dict[str, list[str]] = {}
     for one in results.measured:
-        for task, part in one.judged.items():
+        for judge, part in one.judged.items():
             for remark in part.get("remarks", ()):
                 if _TIME_ALONE.fullmatch(remark):
                     continue  # of no figure, and never the same twice
-                heard.setdefault(f"{task}: {remark}", []).append(f"{one.row}, seed {one.seed}")
+                heard.setdefault(f"{judge}: {remark}", []).append(f"{one.row}, seed {one.seed}")
     return [f"- {said} ({'; '.join(who)})" for said, who in heard.items()]
 
 

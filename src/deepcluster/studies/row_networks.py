@@ -10,6 +10,7 @@ from typing import Any
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.labelled_images import (
     LabelledImages,
+    cropped_from,
     opened,
     packed,
     refuse_different_classes,
@@ -21,7 +22,7 @@ from deepcluster.images.source import is_store
 from deepcluster.images.store import Store
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.session import Asked, train
+from deepcluster.session import Asked, network_begun, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.loans import borrow_network
@@ -77,7 +78,7 @@ class RowNetworks:
         done = self.parts.once(name, wanted, carried_to_the_end, seen)
         if (station := self.station(row, run)) is not None:
             if bench.world.leads:
-                station.keep(done)
+                station.keep()
             bench.world.wait()
         return done
 
@@ -92,6 +93,9 @@ class RowNetworks:
     def settings(self, row: Row, run: Run) -> dict[str, Any]:
         """What decides the network of a row."""
         wanted = described(run) if row.trained else asdict(_shape(run))
+        if row.begun and run.network.patches:  # else it is drawn, whatever the images
+            images = row.images or self.terms.data[0].train
+            wanted |= {"network.patches": run.network.patches, "images": str(images)}
         if row.adopted:
             wanted["adopted"] = fingerprint(self.folder(row, run.seed))
         return {**wanted, "seed": run.seed}
@@ -99,18 +103,28 @@ class RowNetworks:
     def subject(self, row: Row, run: Run) -> Evaluated:
         """The network of a row, to be judged."""
         station, folder = self.station(row, run), self.folder(row, run.seed)
-        if not row.trained:
+        if row.begun:
+            made = self._begun(row, run)
+        elif not row.trained:
             made = untrained(_shape(run), run.seed)
         else:
             made = of_run(folder if station is None else station.judged())
         return made.on(self.parts.bench.world)
 
+    def _begun(self, row: Row, run: Run) -> Evaluated:
+        """The network that a run of the row's settings would begin with."""
+        bench, place = self.parts.bench, row.images or self.terms.data[0].train
+        images = cropped_from(Store(self._pixels(place, run)), run.network.input_size, bench)
+        network = network_begun(run, images, bench.world, bench.display)
+        return Evaluated(network, _shape(run))
+
     def station(self, row: Row, run: Run) -> Station | None:
         """Of a row whose run may grow beyond it; None of all others."""
         if row.continues is None:
             return None
-        kept = self.parts.study / "stations" / f"{slug(row.name)}-seed{run.seed}"
-        return Station(row.name, run.epochs, self.folder(row, run.seed), RunFolder(kept))
+        kept = RunFolder(self.parts.study / "stations" / f"{slug(row.name)}-seed{run.seed}")
+        training = self.parts.place(training_part(row, run.seed))
+        return Station(row.name, run.epochs, self.folder(row, run.seed), kept, training)
 
     def folder(self, row: Row, seed: int) -> RunFolder:
         """Where the run of a row is, or will be."""

@@ -6,15 +6,16 @@ data set that is added later, or anew where a part was deleted.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 
-_JUDGED = ("settings.json", "model.safetensors", "groups.safetensors", "closing.json")
+_MODEL = "model.safetensors"
+_JUDGED = ("settings.json", _MODEL, "groups.safetensors", "closing.json")
 """What judging a network takes; the last one says that the others are there."""
 
 
@@ -27,11 +28,22 @@ class Station:
     run: RunFolder
     kept: RunFolder
     """Where what judging takes is kept of it."""
+    training: Path
+    """The part that says what training it came to."""
 
-    def keep(self, training: dict[str, Any]) -> None:
+    @property
+    def weights(self) -> str | None:
+        """The SHA-256 of the network that training came to; an older version had none."""
+        closing = json.loads(self.training.read_text())["closing"]
+        made: str | None = closing.get("sha256", {}).get(_MODEL)
+        return made
+
+    def keep(self) -> None:
         """Keep the network that training came to, if it is not kept and is still in the run."""
-        if self.kept.finished or not self._is_last(training):
+        if self._is_in(self.kept) or not self._is_in(self.run):
             return
+        # Of a training that was done anew: what is cut short here is of neither.
+        (self.kept.path / "closing.json").unlink(missing_ok=True)
         for name in _JUDGED:
             source = self.run.path / name
             if source.is_file():
@@ -39,17 +51,30 @@ class Station:
 
     def judged(self) -> RunFolder:
         """Where its network is; raises where the run has gone on and it was not kept."""
-        if not self.kept.finished:
+        if not self._is_in(self.kept):
             raise ResumeError(
                 f"the network of {self.row!r} is not there: {self.run.path} has gone on since, and "
-                "an older version kept the last one only; choose another --out"
+                "an older version kept the last one only, or one of an earlier training; choose "
+                "another --out"
             )
         return self.kept
 
-    def refuse_judged_late(self, part: Path) -> None:
-        """Raise where an older version judged the row when the run had gone on already."""
+    def refuse_of_another(self, part: Path, weights: str | None) -> None:
+        """Raise where the row was judged by another network than training came to.
+
+        Args:
+            part: What judging gave.
+            weights: Of the network that was judged, as `weights`; an older version did not say.
+        """
+        if weights is not None:
+            if weights != self.weights:
+                raise ResumeError(
+                    f"{part} was made of another network than {self.row!r} has been trained to "
+                    "since; delete that part to have it made anew, or choose another --out"
+                )
+            return
         following = self.run.path / "assignments" / f"epoch-{self.epochs:04d}.npy"
-        if self.kept.finished or not (part.is_file() and following.is_file()):
+        if self._is_in(self.kept) or not following.is_file():
             return
         if part.stat().st_mtime_ns > following.stat().st_mtime_ns:
             raise ResumeError(
@@ -57,7 +82,7 @@ class Station:
                 f"that its figures are not those of {self.row!r}; choose another --out"
             )
 
-    def _is_last(self, training: dict[str, Any]) -> bool:
-        """Whether the run has left what this training came to, and nothing longer."""
-        made = training["closing"].get("sha256")
-        return self.run.finished and made is not None and self.run.closing["sha256"] == made
+    def _is_in(self, folder: RunFolder) -> bool:
+        """Whether a finished run has what this training came to, and nothing longer."""
+        made = self.weights
+        return made is not None and folder.finished and folder.closing["sha256"].get(_MODEL) == made

@@ -23,7 +23,7 @@ def rows(terms: Terms) -> list[Row]:
     training = replace(terms.recipe.training, schedule="constant", fall=1.0)
     constant = replace(terms.recipe, training=training)
     return [
-        Row(_name(0), constant, trained=False),
+        Row(_name(0), constant, trained=False, begun=True),
         *(
             Row(_name(epochs), replace(constant, epochs=epochs), continues="growing")
             for epochs in _lengths(terms)
@@ -49,9 +49,14 @@ def sections(results: Results, terms: Terms) -> list[Section]:
         nmi = results.of(name)[0].nmi_labels
         accuracy = [results.best_layer(name, data.name) for data in terms.data]
         accuracy += results.transferred(name, [task.name for task in terms.tasks])
-        note = "untrained" if nmi is None else f"NMI with labels {nmi:.3f}"
+        note = _untrained(terms) if nmi is None else f"NMI with labels {nmi:.3f}"
         lines.append(Line(name, "saturates after 400 epochs", accuracy, note))
     return [Section("accuracy over training, %", columns, lines)]
+
+
+def _untrained(terms: Terms) -> str:
+    patches = terms.recipe.network.patches
+    return "untrained, with first filters from patches" if patches else "untrained"
 
 
 def figure(canvas: Figure, results: Results, terms: Terms) -> None:

@@ -30,6 +30,9 @@ class Row:
     run: Run
     """What is trained; of an untrained network, what it is built from."""
     trained: bool = True
+    begun: bool = False
+    """Of an untrained network: whether it begins as a run does, with patches where that has some.
+    Else it is drawn."""
     every_seed: bool = False
     """Whether all seeds are run, or the first one only."""
     images: Path | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from deepcluster.evaluation.landmarks import read_landmarks
+from deepcluster.evaluation.proposals import maker_of
+from deepcluster.evaluation.region_makers import edition
 from deepcluster.evaluation.retrieval import Retrieval, fingerprint_of, whitening_source
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.voc import Devkit, VocSet, find_devkit
 from deepcluster.evaluation.voc_classification import NOT_DECODED
+from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError, UsageError
@@ -51,6 +54,11 @@ def _landmarks(
     landmarks = shelf(("landmarks", task.data, *places), read)
     if _differs(known.get("fingerprint"), landmarks.fingerprint):
         yield f"the images or the ground truth of {encoded(str(task.data))} have changed"
+    look = partial(protocol.not_asked, landmarks)
+    beyond = shelf(("not asked", task.data, *places, protocol.queries), look)
+    if known.get("not_asked", []) != [encoded(path) for path in beyond]:  # older versions cut them
+        said = "whose box reaches beyond the image have been left out"
+        yield f"queries of {encoded(str(task.data))} {said}"
     if (where := protocol.whiten_on) is not None:
         now = shelf(("whitening", where), partial(_of_whitening, where, follow_links))
         if _differs(known.get("whitening_fingerprint"), now):
@@ -73,10 +81,18 @@ def _devkit(
     for about in known.values():
         kind, split = about["set"].split("/")
         now = _read(devkit, kind, split, shelf)
-        lost = {left["name"] for left in about["left_out"] if left["reason"] == NOT_DECODED}
+        lost = {
+            left["name"]: left.get("size")
+            for left in about["left_out"]
+            if left["reason"] == NOT_DECODED
+        }
         if _differs(about.get("fingerprint"), _without(now, lost).fingerprint):
             less = " (or an older version knew masks by size alone)" if now.kind != "Main" else ""
             yield f"the set {about['set']} of {encoded(str(devkit.folder))} has changed{less}"
+    if isinstance(protocol, VOCDetection) and protocol.boxes is None:
+        then = known.get("test", {}).get("regions", {}).get("source")
+        if _differs(then, maker := edition(maker_of(protocol.proposals))):
+            yield f"who finds regions has changed from {then} to {maker}"
 
 
 def _read(devkit: Devkit, kind: str, split: Any, shelf: Shelf) -> VocSet:
@@ -86,8 +102,13 @@ def _read(devkit: Devkit, kind: str, split: Any, shelf: Shelf) -> VocSet:
     return shelf((devkit, "annotated", split), partial(devkit.annotated, split))
 
 
-def _without(images: VocSet, lost: set[str]) -> VocSet:
-    kept = [number for number, image in enumerate(images.images) if image.name not in lost]
+def _without(images: VocSet, lost: Mapping[str, int | None]) -> VocSet:
+    """The set without those files, by name and size; an older version kept names alone."""
+    kept = [
+        number
+        for number, image in enumerate(images.images)
+        if image.name not in lost or lost[image.name] not in (None, image.path.stat().st_size)
+    ]
     if len(kept) == len(images):
         return images  # which knows its fingerprint already
     labels = images.labels[np.array(kept, dtype=np.int64)] if len(images.labels) else images.labels

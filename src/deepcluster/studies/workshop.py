@@ -32,6 +32,8 @@ from deepcluster.studies.tuning import Tuning
 
 _KNOWN = "step and decay of its probes on {} were chosen by images whose classes it had learnt"
 
+_DRAWN = "its filters are drawn; the recipe begins with filters from patches"
+
 
 @dataclass(frozen=True)
 class Workshop:
@@ -175,8 +177,14 @@ class Workshop:
                 + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
                 + f" ({duration(result.seconds['all'])})"
             )
+            remarks = [layer.remark for layer in result.layers if layer.remark]
+            self._say_remarks(remarks)
             about = {"train": images.fingerprint, "test": test.fingerprint}
-            return {"data": {"name": data.name, **about}, "result": asdict(result)}
+            return {
+                "data": {"name": data.name, **about},
+                "result": asdict(result),
+                "remarks": remarks,
+            }
 
         def seen(done: Part) -> Seen:
             about = done.get("data", {})
@@ -202,13 +210,26 @@ class Workshop:
         changed: Callable[[Part], str | None] = lambda done: None,
     ) -> Part:
         """What judging the row's own network gave."""
-        if (station := self._networks.station(row, run)) is not None:
-            station.refuse_judged_late(self._parts.place(name))
-        return self._parts.once(name, wanted, make, seen, changed)
+        parts, station = self._parts, self._networks.station(row, run)
+        if station is None:
+            return parts.once(name, wanted, make, seen, changed)
+
+        def of_its_own() -> Part:
+            return {**make(), "network": station.weights}
+
+        def not_as_it_was(done: Part) -> str | None:
+            station.refuse_of_another(parts.place(name), done.get("network"))
+            return changed(done)
+
+        return parts.once(name, wanted, of_its_own, seen, not_as_it_was)
 
     def _say_in_both(self, data: Data, images: LabelledImages, test: LabelledImages) -> None:
         if said := said_of_both(images, test):
             self.bench.display.say(f"  {data.name}: {said}")
+
+    def _say_remarks(self, remarks: Iterable[str]) -> None:
+        for remark in remarks:
+            self.bench.display.say(f"    {remark}")
 
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
@@ -231,8 +252,7 @@ class Workshop:
             figures = task.figures(outcome.result)
             said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
             self.bench.display.say(f"  {task.name}: {said}")
-            for remark in outcome.remarks:
-                self.bench.display.say(f"    {remark}")
+            self._say_remarks(outcome.remarks)
             return {
                 "data": outcome.data,
                 "figures": figures,
@@ -258,5 +278,7 @@ class Workshop:
         row = Tuning(self._networks).settled(row, before)
         by_probe = self.judge not in BY_TASK and row.run.labels == "folders"
         known = by_probe and (row.choices is None or self.judge != "linear")
+        if not row.trained and not row.begun and row.run.network.patches:
+            row = row.noted(_DRAWN)
         first = self.terms.data[0].name
         return replace(row, notes_on={first: _KNOWN.format(first)}) if known else row
