@@ -64,7 +64,7 @@ def test_order_does_not_follow_the_file_system(
 OURS = {
     "runs/photos-1": ("settings.json", {"format": 1, "effective": {}, "data": ""}),
     "kind0/imported": ("settings.json", {"format": 1, "effective": {}, "data": None, "why": []}),
-    "reproductions/table1": ("study.json", {"study": "table1"}),
+    "reproductions/table1": ("study.json", {"study": "table1", "deepcluster": "0.1.0"}),
     "packed": (MANIFEST, {"format": 1, "images": 1, "checksums": [0]}),
 }
 
@@ -96,8 +96,11 @@ def test_marks_are_those_that_the_program_leaves(tmp_path: Path) -> None:
     assert paths(tmp_path) == ["a/b.png"]
 
 
+PATIENT = '{"study": "1.2.840.113619", "patient": 0, "modality": "CR", "format": "DICOM"}'
+
+
 @pytest.mark.parametrize("name", ["settings.json", "study.json", MANIFEST, "index.parquet"])
-@pytest.mark.parametrize("told", ["", "{}", "[]", '{"format": 1}', "[" * 100_000])
+@pytest.mark.parametrize("told", ["", "{}", "[]", '{"format": 1}', "[" * 100_000, PATIENT])
 def test_a_folder_with_a_file_of_such_a_name_is_an_ordinary_one(
     tmp_path: Path, name: str, told: str
 ) -> None:

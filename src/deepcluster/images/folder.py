@@ -62,7 +62,7 @@ _ODD = re.compile("[%\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]")
 
 _OURS = {
     "settings.json": {"format", "effective", "data"},  # a run, whose page has copies of the images
-    "study.json": {"study"},
+    "study.json": {"study", "deepcluster"},  # hospitals have studies, too
     "store.json": {"format", "images", "checksums"},
 }
 """By what file this program knows a folder that it has made, and what that file tells: no image in

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import deepcluster
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DeepClusterError
@@ -38,7 +39,8 @@ def claimed(out: Path, name: str, device: str) -> Iterator[tuple[World, Display]
         if world.leads:
             folder = RunFolder(out)
             held.enter_context(folder.locked())
-            folder.write(_NAMED, json.dumps({"study": name}) + "\n")
+            said = {"study": name, "deepcluster": deepcluster.__version__}
+            folder.write(_NAMED, json.dumps(said) + "\n")
         try:
             yield world, display
         except DeepClusterError:
