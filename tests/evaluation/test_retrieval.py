@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 from torch import Tensor
+from torch.multiprocessing import spawn
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
@@ -196,6 +198,35 @@ def test_what_one_process_cannot_use_is_known_to_all():
     assert reasons == {"a.jpg": "empty", name: "truncated"}
 
 
+def judged_by_one_of_two(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    Path(folder, f"{rank}.json").write_text(json.dumps(judged_in(Path(folder), World(rank, 2))))
+    dist.destroy_process_group()
+
+
+def judged_in(place: Path, world: World) -> dict:
+    network = untrained(Shape(input_size=64, width=8), seed=0)
+    bench = Bench(world, workers=1)
+    return asdict(SMALL.judged(network, read_landmarks(place), whitening(place), bench))
+
+
+def test_two_processes_have_the_reasons_of_one(oxford: Path, tmp_path: Path):
+    """Each has one half of the images, of those to whiten on, and of the queries."""
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    names = ("images/hall1_000000", "images/hall2_000000", "other/0", "other/5")
+    for path in (place / f"{name}.png" for name in names):
+        path.write_bytes(path.read_bytes()[:200])
+    alone = judged_in(place, World())
+    spawn(judged_by_one_of_two, args=(str(place),), nprocs=2)
+    first, second = (json.loads((place / f"{rank}.json").read_text()) for rank in (0, 1))
+    for kind in ("unusable", "left_out", "not_whitened_on"):
+        assert first[kind] == alone[kind]
+        assert sorted(second[kind]) == sorted(alone[kind])
+        assert [": truncated" in line for line in alone[kind]] == [True, True]
+
+
 def test_a_query_of_which_all_images_are_damaged_is_named(oxford: Path, tmp_path: Path):
     shutil.copytree(oxford, tmp_path / "oxford")
     place = tmp_path / "oxford"
@@ -376,9 +407,12 @@ def test_where_the_whitening_is_learnt(oxford: Path, tmp_path: Path):
         whitening_source(str(tmp_path))
 
 
-def outcome(settings: Retrieval, oxford: Path, out: Path) -> Outcome:
+SHAPE = Shape(input_size=64, width=8)
+
+
+def outcome(settings: Retrieval, oxford: Path, out: Path, shape: Shape = SHAPE) -> Outcome:
     def network(seed: int) -> Evaluated:
-        return untrained(Shape(input_size=64, width=8), seed)
+        return untrained(shape, seed)
 
     material, stages = Material(oxford), Stages(RunFolder(out))
     return settings(Contender("random", network), material, Bench(), stages)
@@ -419,6 +453,29 @@ def test_a_whitening_of_fewer_dimensions_is_remarked_on_whenever_it_is_shown(
         remarks = outcome(settings, place, tmp_path).remarks
     assert remarks[-1] == said.format(256)
     assert "1 query is not asked" in " ".join(remarks)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (8, "16 dimensions instead of 1,000: the layer has 16 channels"),
+        (
+            3,
+            "8 dimensions instead of 1,000: the layer has 16 channels, and the regions of 6 images "
+            "bear no more",
+        ),
+    ],
+)
+def test_a_whitening_of_more_dimensions_than_the_layer_has_channels(
+    oxford: Path, tmp_path: Path, levels: int, said: str
+):
+    """Eight sizes of regions are more than 20 regions for each channel; three are some 60."""
+    other = str(oxford / "other")
+    first = Retrieval(other, layer="features.1", size=160, levels=levels, dimensions=1_000)
+    shape = Shape(arch="mobilenet_v2", front="rgb", input_size=64)
+    with pytest.warns(DimensionsShrunk):
+        (remark,) = outcome(first, oxford, tmp_path, shape).remarks
+    assert remark == f"the whitening has {said}"
 
 
 @pytest.mark.parametrize("copied", [False, True])

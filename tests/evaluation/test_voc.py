@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -160,6 +161,7 @@ _BOMB = '<!DOCTYPE lol [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><annotation>&b;</a
         (lambda folder: (folder / FIRST).unlink(), "no annotation"),
         (_rewrite("<xmin>", "<xmin>nan"), "broken annotation"),
         (_rewrite("<difficult>0", "<difficult>maybe"), "broken annotation"),
+        (_rewrite("<difficult>0", "<difficult>Unspecified"), "broken annotation"),
         (_rewrite("aeroplane", "zebra"), "an object of no class of VOC"),
         (_rewrite("<width>96", "<width>97"), "annotation of another size"),
         (_box(10, 10, 9, 20), "a box without area"),
@@ -196,6 +198,16 @@ def test_a_box_one_pixel_wide_has_its_first_pixel_for_its_last(folder: Path):
     found = Devkit(folder).annotated("train")
     assert found.left_out == ()
     assert found.images[0].objects[0].box == Box(9, 9, 10, 20)
+
+
+@pytest.mark.parametrize(("said", "truncated"), [("Unspecified", False), ("", False), ("1", True)])
+def test_what_is_truncated_may_be_said_in_any_words(folder: Path, said: str, truncated: bool):
+    """It enters no figure."""
+    text = (folder / FIRST).read_text()
+    (folder / FIRST).write_text(re.sub("<truncated>.<", f"<truncated>{said}<", text))
+    found = Devkit(folder).annotated("train")
+    assert found.left_out == ()
+    assert {one.truncated for one in found.images[0].objects} == {truncated}
 
 
 def of_names(split: Split, *names: str) -> VocSet:

@@ -16,7 +16,7 @@ from PIL import Image
 from deepcluster.evaluation.voc import Devkit, warn_of_left_out
 from deepcluster.evaluation.voc_masks import colour_of, refuse_mask
 from deepcluster.evaluation.voc_objects import NotUsable
-from deepcluster.runtime.errors import ImagesLeftOut
+from deepcluster.runtime.errors import DataError, ImagesLeftOut
 
 SIZE = (96, 80)
 VOC = [channel for value in range(256) for channel in colour_of(value)]
@@ -149,6 +149,61 @@ def test_a_mask_that_is_cut_short_cannot_be_read(tmp_path: Path, palette: list[i
     place.write_bytes(place.read_bytes()[:-2_000])
     with pytest.raises(NotUsable, match="mask cannot be read"):
         refuse_mask(place, SIZE)
+
+
+def claiming(width: int, height: int) -> bytes:
+    """A PNG whose header says that it is so large, and that has no pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = [header, b"IDAT" + zlib.compress(b""), b"IEND"]
+    parts = [
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "said"),
+    [
+        ((96, 81), "(96, 81)"),
+        ((10_000, 10_000), "100 MP"),  # Pillow warns, which would be an error here
+        ((20_000, 20_000), "400 MP"),  # Pillow refuses
+    ],
+)
+def test_a_mask_of_another_size_is_known_by_its_header(
+    tmp_path: Path, claimed: tuple[int, int], said: str
+):
+    """However large it is: it is not decoded, and does not end the evaluation."""
+    place = tmp_path / "mask.png"
+    place.write_bytes(claiming(*claimed))
+    with pytest.raises(NotUsable) as verdict:
+        refuse_mask(place, SIZE)
+    assert verdict.value.args == ("mask of another size", f"{said} and not (96, 80)")
+
+
+@pytest.mark.parametrize("side", [10_000, 20_000])
+def test_an_image_and_a_mask_of_very_many_pixels_are_left_out(tmp_path: Path, side: int):
+    folder = write_devkit(tmp_path, {"train": 12, "val": 2})
+    used = Devkit(folder).segmented("train").images[2]
+    (folder / "JPEGImages/000001.jpg").write_bytes(claiming(side, side))
+    (folder / "SegmentationClass/000003.png").write_bytes(claiming(side, side))
+    found = Devkit(folder).segmented("train")
+    assert [left[:2] for left in found.left_out] == [
+        ("000001", "image cannot be read"),
+        ("000003", "mask of another size"),
+    ]
+    assert used.mask is not None
+    used.mask.write_bytes(claiming(side, side))  # since it was listed
+    with pytest.raises(DataError, match=r"000005.png: mask of another size: .00 MP"):
+        used.classes_of_pixels()
+
+
+def test_a_mask_is_a_png(tmp_path: Path):
+    place = tmp_path / "mask.png"
+    Image.fromarray(mask_of(0, 1)).save(place, format="BMP")
+    with pytest.raises(NotUsable) as verdict:
+        refuse_mask(place, SIZE)
+    assert verdict.value.args == ("mask cannot be read", "it is no PNG")
 
 
 def test_such_masks_are_left_out_by_name_and_counted(tmp_path: Path):

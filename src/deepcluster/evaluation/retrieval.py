@@ -138,10 +138,17 @@ class Retrieval:
 
             found = stages("retrieval", {**common, "network": name}, judge)
             results[name] = {"seed": seed, **found}
-            asked = self.dimensions or channels_of(subject.network, found["layer"], bench)
+            channels = channels_of(subject.network, found["layer"], bench)
         every = list(results.values())
         outcome = outcome_of(
-            contender.name, self.size, every, landmarks, other, learnt_from, dimensions=asked
+            contender.name,
+            self.size,
+            every,
+            landmarks,
+            other,
+            learnt_from,
+            dimensions=self.dimensions or channels,
+            channels=channels,
         )
         return replace(
             outcome,

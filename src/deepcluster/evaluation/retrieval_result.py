@@ -93,6 +93,7 @@ def outcome_of(
     other: Source | None,
     learnt_from: Sequence[FoundImage] = (),
     dimensions: int = 0,
+    channels: int = 0,
 ) -> Outcome:
     """The figures with their tables and remarks.
 
@@ -104,6 +105,7 @@ def outcome_of(
         other: What the whitening was learnt on.
         learnt_from: The images in it.
         dimensions: How many the whitening should have.
+        channels: How many the layer has.
     """
     results = [_of_now(result, landmarks) for result in results]
     first = results[0]
@@ -133,7 +135,7 @@ def outcome_of(
         data={**landmarks.described(), "whitening": other and encoded(str(other.place))},
         result={"levels": levels, "seeds": list(results)},
         tables=tables,
-        remarks=_remarks(first, landmarks, other, learnt_from, dimensions),
+        remarks=_remarks(first, landmarks, other, learnt_from, dimensions, channels),
     )
 
 
@@ -168,6 +170,7 @@ def _remarks(
     other: Source | None,
     learnt_from: Sequence[FoundImage],
     dimensions: int,
+    channels: int,
 ) -> list[str]:
     said = []
     images = [one for one in learnt_from if one.reason is None]
@@ -192,9 +195,12 @@ def _remarks(
         asked = counted(len(left), "query", "queries")
         said.append(f"{asked} {verb} not asked: {_some(left)}")
     if other is not None and result["width"] < dimensions:
+        bounds = [f"the layer has {channels:,} channels"] if channels < dimensions else []
+        if result["width"] < channels:
+            bounds.append(f"the regions of {counted(result['whitened_on'], 'image')} bear no more")
         said.append(
-            f"the whitening has {result['width']:,} dimensions instead of {dimensions:,}: the "
-            f"regions of {counted(result['whitened_on'], 'image')} bear no more"
+            f"the whitening has {result['width']:,} dimensions instead of {dimensions:,}: "
+            + ", and ".join(bounds)
         )
     if other is None:
         said.append("regions are not whitened, as the paper's are: figures are no protocol's")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.evaluation.voc_masks import refuse_mask
+from deepcluster.evaluation.voc_masks import read_mask, refuse_mask
 from deepcluster.evaluation.voc_objects import CLASSES, NotUsable, VocObject, labels_of, objects_of
 from deepcluster.images.decode import Unusable, is_turned_by_exif, read, size_in_header
 from deepcluster.images.folder import EXTENSIONS, encoded
@@ -64,10 +64,10 @@ class VocImage:
         assert self.mask is not None
         where = encoded(str(self.mask))
         try:
-            with Image.open(self.mask, formats=("PNG",)) as image:
-                pixels = np.array(image, dtype=np.uint8)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise DataError(f"{where} cannot be read: {error}") from error
+            mask = read_mask(self.mask, (self.width, self.height))
+        except NotUsable as verdict:
+            raise DataError(f"{where}: {verdict.reason}: {verdict.detail}") from verdict
+        pixels = np.array(mask, dtype=np.uint8)
         strange = np.setdiff1d(pixels, [*range(len(CLASSES) + 1), BORDER])
         if strange.size:
             raise DataError(f"{where} has the value {strange[0]}, which is no class of VOC")

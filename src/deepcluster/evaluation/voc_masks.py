@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepcluster.evaluation.voc_objects import CLASSES, NotUsable
+from deepcluster.images.decode import opened
+from deepcluster.images.unusable import TooLarge, Unusable, megapixels
 
 _NAMES = {0: "background", 255: "border"} | dict(enumerate(CLASSES, 1))
 _GREYS_OF_VOC = 2  # black, and that of cars
@@ -30,22 +32,36 @@ def refuse_mask(place: Path, size: tuple[int, int]) -> None:
     """Raise `NotUsable` where a mask is not there, of another size or without class numbers."""
     if not place.is_file():
         raise NotUsable("no mask")
+    mask = read_mask(place, size)
+    if mask.mode == "P" and (mistaken := _mistaken(mask)):
+        raise NotUsable("mask without class numbers", mistaken)
+
+
+def read_mask(place: Path, size: tuple[int, int]) -> Image.Image:
+    """A mask of that size, whole, with one number for each pixel; raises `NotUsable`."""
     try:
-        with Image.open(place, formats=("PNG",)) as image:
-            mode, found = image.mode, image.size
-            image.load()  # whole, or it would end the evaluation when it is used
-            mistaken = _mistaken(image) if mode == "P" else ""
-        depth = place.read_bytes()[_DEPTH_AT]
+        with place.open("rb") as file:
+            mask = opened(file)
+            if mask.format != "PNG":
+                raise NotUsable("mask cannot be read", "it is no PNG")
+            if mask.size != size:  # before pixels are decoded: there may be very many
+                raise NotUsable("mask of another size", f"{mask.size} and not {size}")
+            mask.load()  # whole, or it would end the evaluation when it is used
+            file.seek(_DEPTH_AT)
+            depth = file.read(1)[0]
+    except TooLarge as bomb:  # the image itself would be left out if it were as large
+        raise NotUsable(
+            "mask of another size", f"{megapixels(bomb.pixels)} and not {size}"
+        ) from bomb
+    except Unusable as unusable:
+        raise NotUsable("mask cannot be read", unusable.reason) from unusable
     except (OSError, SyntaxError, ValueError) as error:
         raise NotUsable("mask cannot be read", str(error)) from error
-    if mode not in ("P", "L"):
-        raise NotUsable("mask without class numbers", f"it is {mode}, not a palette image")
-    if mode == "L" and depth < 8:  # such greys are stretched over 0 to 255 as they are read
+    if mask.mode not in ("P", "L"):
+        raise NotUsable("mask without class numbers", f"it is {mask.mode}, not a palette image")
+    if mask.mode == "L" and depth < 8:  # such greys are stretched over 0 to 255 as they are read
         raise NotUsable("mask without class numbers", f"its greys have {depth} bits, not 8")
-    if mistaken:
-        raise NotUsable("mask without class numbers", mistaken)
-    if found != size:
-        raise NotUsable("mask of another size", f"{found} and not {size}")
+    return mask
 
 
 def _mistaken(mask: Image.Image) -> str:

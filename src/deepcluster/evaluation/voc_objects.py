@@ -99,7 +99,8 @@ def _object(entry: ElementTree.Element, size: tuple[int, int]) -> VocObject:
         CLASSES.index(name),
         box,
         difficult=_flag(entry, "difficult"),
-        truncated=_flag(entry, "truncated"),
+        # It enters no figure, and some programs write Unspecified.
+        truncated=(entry.findtext("truncated") or "").strip() == "1",
     )
 
 

@@ -78,8 +78,9 @@ class Station:
             return
         if part.stat().st_mtime_ns > following.stat().st_mtime_ns:
             raise ResumeError(
-                f"{part} was made by an older version when {self.run.path} had gone on already, so "
-                f"that its figures are not those of {self.row!r}; choose another --out"
+                f"{part} was made by an older version and, by the times of the files, when "
+                f"{self.run.path} had gone on already, so that its figures may not be those of "
+                f"{self.row!r} (copying may have changed the times); choose another --out"
             )
 
     def _is_in(self, folder: RunFolder) -> bool:
