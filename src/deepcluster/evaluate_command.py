@@ -176,9 +176,8 @@ def _probe(
             "this network has learnt classes: where it has learnt them from these images, step and "
             "decay are chosen by what it knows already; fix them (one of --steps, one of --decays)"
         )
-    for layer in result.layers:
-        if layer.remark:
-            bench.display.say(layer.remark)
+    for remark in result.remarks:
+        bench.display.say(remark)
     settings = {**asdict(asked.settings), **settled}
     return _about(subject, settings, result, train, test)
 

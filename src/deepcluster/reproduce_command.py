@@ -18,6 +18,7 @@ from deepcluster.evaluation.limits import refuse_beyond
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
 from deepcluster.evaluation.retrieval import Retrieval, whitening_source
+from deepcluster.evaluation.shelf import Shelf
 from deepcluster.images.kept import Pixels
 from deepcluster.intake import Intake
 from deepcluster.reproduce_flags import Reproduce
@@ -99,13 +100,14 @@ def reproduce(words: list[str]) -> int:
         every_task = terms.tasks
         terms = replace(terms, tasks=_chosen_tasks(every_task, asked))
         study.refuse(_rows(asked, study, terms)[0])  # before any images are listed
-        refuse_broken_devkit(terms.tasks)  # before anything is trained
+        shelf = Shelf()
+        refuse_broken_devkit(terms.tasks, shelf)  # before anything is trained
         if world.leads:
             study.prepare(terms)
         world.wait()
         terms, rows = _rows(asked, study, terms)
         networks = asked.networks_of
-        workshop = Workshop(out, terms, bench, study.judge, networks)
+        workshop = Workshop(out, terms, bench, study.judge, networks, shelf=shelf)
         results = workshop.with_done(workshop.carry_out(rows, only=asked.rows), every_task)
         terms = replace(terms, tasks=tuple(t for t in every_task if t.name in results.judged_by))
         if world.leads:

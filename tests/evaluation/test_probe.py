@@ -181,6 +181,7 @@ def test_a_choice_at_either_end_of_the_steps_is_at_the_edge():
     assert at_edges([3.0, 10.0, 30.0]) == [True, False, True]
     assert at_edges([10.0, 30.0, 3.0]) == [False, True, True]
     assert at_edges([10.0]) == [False]  # no grid, no edge
+    assert at_edges([10.0, 30.0]) == [False, False]  # nothing else
 
 
 @pytest.mark.parametrize("retrain", [False, True])
@@ -193,20 +194,22 @@ def test_what_diverged_is_out_and_said_where_all_did(
     for layer in result.layers:
         assert layer.diverged
         assert [one["diverged"] for one in layer.candidates] == [True, True]
-        assert layer.remark == (
-            f"{layer.layer}: learning diverged with every step tried; give smaller --steps"
-        )
-    some, _ = probed_by(replace(settings, steps=(1e30, 1e-46)), fields, train, test)
+    names = ", ".join(layer.layer for layer in result.layers)
+    assert "," in names
+    assert result.remarks == [
+        f"{names}: learning diverged with every step tried; with smaller ones it may not (--steps)"
+    ]
+    some, _ = probed_by(replace(settings, steps=(1e30, 1e25, 1e-46)), fields, train, test)
     for layer in some.layers:  # 1e-46 is zero in float32: what learns nothing guesses no worse
         assert (layer.step, layer.diverged) == (1e-46, False)
-        assert [one["diverged"] for one in layer.candidates] == [True, False]
+        assert [one["diverged"] for one in layer.candidates] == [True, True, False]
         assert "is at the edge" in layer.remark
 
 
 def test_a_choice_that_diverges_as_it_is_learnt_again_is_said():
     seen = [(1, (0.1, 0.5))]
     result = layer_result(grid([1.0], [0.0]), "conv1", 9, 0, [0.3], seen, None, finite=False)
-    assert result.remark == "conv1: learning diverged; give smaller --steps"
+    assert result.remark == "learning diverged; with smaller ones it may not (--steps)"
 
 
 # Where in an image of 18 x 18 pixels the top left pixel of each crop of 16 lies: of two corners at

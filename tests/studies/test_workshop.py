@@ -26,7 +26,7 @@ from deepcluster.images.source import Folder
 from deepcluster.loop import Sitting
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
-from deepcluster.studies import mlp, stopping, table1
+from deepcluster.studies import mlp, row_networks, stopping, table1
 from deepcluster.studies.image_lists import write_kept_part
 from deepcluster.studies.outcome import markdown
 from deepcluster.studies.row_networks import RowNetworks
@@ -702,7 +702,7 @@ def test_a_layer_that_diverged_is_said_and_in_the_table(
     said = "fc8: learning diverged with every step tried"
     assert f"    {said}" in capsys.readouterr().out
     text = markdown(mlp.STUDY, results, [], {"command": "reproduce mlp"})
-    assert f"- first: {said}; give smaller --steps (random, seed 0)" in text.splitlines()
+    assert f"- first: {said}; with smaller ones it may not (random, seed 0)" in text.splitlines()
 
 
 class StoppedError(Exception):
@@ -727,7 +727,12 @@ def test_the_row_of_no_epochs_is_the_run_before_its_first_step(
     first, second, *_ = stopping.rows(terms)
     with pytest.raises(StoppedError):
         networks.trained(second, second.run)
-    found = networks.subject(first, first.run).network.trunk.state_dict()
+    judged = networks.subject(first, first.run).network
+    monkeypatch.delattr(row_networks, "network_begun")  # it is looked for once
+    again = networks.subject(first, first.run).network
+    for parameter in judged.parameters():
+        parameter.data.zero_()  # whatever the first judge has taught its own
+    found = again.trunk.state_dict()
     assert found.keys() == begun.keys()
     assert all(torch.equal(found[name], begun[name]) for name in found)
     drawn = networks.subject(replace(first, begun=False), first.run).network.trunk.state_dict()

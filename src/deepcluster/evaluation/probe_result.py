@@ -23,7 +23,8 @@ class LayerResult:
     held_out_top1: float
     """Of the chosen candidate, by which it was chosen, unless it was chosen elsewhere."""
     is_at_edge: bool
-    """Whether the chosen step is the smallest or largest: a wider grid might do better."""
+    """Whether the chosen step is the smallest or largest of three or more: a wider grid might do
+    better."""
     best_on_test_top1: float
     """Over the epochs looked at, chosen on the test images as the released code does."""
     best_on_test_epoch: int
@@ -39,14 +40,12 @@ class LayerResult:
         """What the reader of the figures should know of the steps; or nothing."""
         if self.diverged:
             every = all(one["diverged"] for one in self.candidates)
-            return (
-                f"{self.layer}: learning diverged{' with every step tried' if every else ''}; give "
-                "smaller --steps"
-            )
+            with_all = " with every step tried" if every else ""
+            return f"learning diverged{with_all}; with smaller ones it may not (--steps)"
         if self.is_at_edge:
             return (
-                f"{self.layer}: the best step, {self.step:g}, is at the edge of those tried; "
-                "others (--steps) may do better"
+                f"the best step, {self.step:g}, is at the edge of those tried; others may do "
+                "better (--steps)"
             )
         return ""
 
@@ -64,6 +63,15 @@ class ProbeResult:
     def top1(self) -> dict[str, float]:
         """Top-1 on the centre crop, by layer."""
         return {layer.layer: layer.top1 for layer in self.layers}
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said of the layers' steps, of those alike at once."""
+        alike: dict[str, list[str]] = {}
+        for layer in self.layers:
+            if layer.remark:
+                alike.setdefault(layer.remark, []).append(layer.layer)
+        return [f"{', '.join(layers)}: {remark}" for remark, layers in alike.items()]
 
     def choices(self) -> dict[str, Candidate]:
         """Step and decay, by layer."""
@@ -107,7 +115,7 @@ def layer_result(
         step=chosen.step,
         decay=chosen.decay,
         held_out_top1=by_held[choice],
-        is_at_edge=len(steps) > 1 and chosen.step in (min(steps), max(steps)),
+        is_at_edge=len(steps) > 2 and chosen.step in (min(steps), max(steps)),
         best_on_test_top1=best_top1,
         best_on_test_epoch=best_epoch,
         ten_crops_top1=None if ten is None else ten[0],

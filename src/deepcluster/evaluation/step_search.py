@@ -42,8 +42,8 @@ def remark(step: float, tried: Collection[float]) -> list[str]:
     if min(tried) < step < max(tried):
         return []
     return [
-        f"the best step, {step:g}, is at the edge of those tried; others (--steps, --farther) may "
-        "do better"
+        f"the best step, {step:g}, is at the edge of those tried; others may do better (--steps, "
+        "--farther)"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from deepcluster.evaluation.subject import Shape
 from deepcluster.images.kept import Colour
 from deepcluster.images.source import is_store
 from deepcluster.images.store import Store
+from deepcluster.networks import Network
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.session import Asked, network_begun, train
@@ -112,11 +114,15 @@ class RowNetworks:
         return made.on(self.parts.bench.world)
 
     def _begun(self, row: Row, run: Run) -> Evaluated:
-        """The network that a run of the row's settings would begin with."""
+        """The network that a run of the row's settings would begin with: looked for once."""
         bench, place = self.parts.bench, row.images or self.terms.data[0].train
-        images = cropped_from(Store(self._pixels(place, run)), run.network.input_size, bench)
-        network = network_begun(run, images, bench.world, bench.display)
-        return Evaluated(network, _shape(run))
+
+        def begun() -> Network:
+            images = cropped_from(Store(self._pixels(place, run)), run.network.input_size, bench)
+            return network_begun(run, images, bench.world, bench.display)
+
+        kept = self.parts.shelf(("begun", row.name, run.seed), begun)
+        return Evaluated(deepcopy(kept), _shape(run))  # a judge may go on with its learning
 
     def station(self, row: Row, run: Run) -> Station | None:
         """Of a row whose run may grow beyond it; None of all others."""

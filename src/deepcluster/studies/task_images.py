@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from deepcluster.evaluation.proposals import maker_of
 from deepcluster.evaluation.region_makers import edition
 from deepcluster.evaluation.retrieval import Retrieval, fingerprint_of, whitening_source
 from deepcluster.evaluation.shelf import Shelf
-from deepcluster.evaluation.voc import Devkit, VocSet, find_devkit
+from deepcluster.evaluation.voc import Split, VocSet, find_devkit
 from deepcluster.evaluation.voc_classification import NOT_DECODED
 from deepcluster.evaluation.voc_detection import VOCDetection
 from deepcluster.evaluation.voc_segmentation import VOCSegmentation
 from deepcluster.images.folder import encoded
 from deepcluster.runtime.errors import DataError, UsageError
-from deepcluster.studies.tasks import Task
+from deepcluster.studies.tasks import Task, read_set
 
 
 def what_changed(
@@ -80,7 +80,7 @@ def _devkit(
         devkit = find_devkit(task.data, 2007, flag)
     for about in known.values():
         kind, split = about["set"].split("/")
-        now = _read(devkit, kind, split, shelf)
+        now = read_set(shelf, devkit, kind, cast(Split, split))
         lost = {
             left["name"]: left.get("size")
             for left in about["left_out"]
@@ -93,13 +93,6 @@ def _devkit(
         then = known.get("test", {}).get("regions", {}).get("source")
         if _differs(then, maker := edition(maker_of(protocol.proposals))):
             yield f"who finds regions has changed from {then} to {maker}"
-
-
-def _read(devkit: Devkit, kind: str, split: Any, shelf: Shelf) -> VocSet:
-    """The set by the name that protocols have for it."""
-    if kind == "Segmentation":
-        return shelf((devkit, "segmented", split), partial(devkit.segmented, split))
-    return shelf((devkit, "annotated", split), partial(devkit.annotated, split))
 
 
 def _without(images: VocSet, lost: Mapping[str, int | None]) -> VocSet:

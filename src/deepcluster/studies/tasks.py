@@ -91,22 +91,23 @@ def validation_task(devkit: Path, settings: VOCClassification | None = None) -> 
     return Task("VOC 2007 val", devkit, own, lambda result: result["mean"])
 
 
-def refuse_broken_devkit(tasks: Iterable[Task]) -> None:
+def refuse_broken_devkit(tasks: Iterable[Task], shelf: Shelf | None = None) -> None:
     """Raise where a set of Pascal VOC that one of these tasks needs is missing or broken.
 
-    Protocols say the same, but not before there is a network; they warn of what is left out, too.
+    Protocols say the same, but not before there is a network; they warn of what is left out, too,
+    and find on the shelf what was read here.
     """
-    shelf = Shelf()  # each set is read once
+    shelf = shelf or Shelf()
     for task in tasks:
         for devkit, kind, pairs in _sets(task):
-            refuse_common_sets(pairs, partial(_read, shelf, devkit, kind))
+            refuse_common_sets(pairs, partial(read_set, shelf, devkit, kind))
 
 
-def _read(
-    shelf: Shelf, devkit: Devkit, kind: Literal["Main", "Segmentation"], split: Split
-) -> VocSet:
-    read = devkit.segmented if kind == "Segmentation" else devkit.annotated
-    return shelf((devkit, kind, split), partial(read, split))
+def read_set(shelf: Shelf, devkit: Devkit, kind: str, split: Split) -> VocSet:
+    """The set by the name that protocols have for it, read once."""
+    if kind == "Segmentation":
+        return shelf((devkit, "segmented", split), partial(devkit.segmented, split))
+    return shelf((devkit, "annotated", split), partial(devkit.annotated, split))
 
 
 def _sets(

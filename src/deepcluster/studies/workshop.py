@@ -5,6 +5,7 @@ Every part that is done is a file, and is not done again: the same command goes 
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -32,6 +33,7 @@ from deepcluster.studies.tuning import Tuning
 
 _KNOWN = "step and decay of its probes on {} were chosen by images whose classes it had learnt"
 
+_FLAGS = re.compile(r" \(--[^()]*\)")
 _DRAWN = "its filters are drawn; the recipe begins with filters from patches"
 
 
@@ -177,8 +179,7 @@ class Workshop:
                 + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
                 + f" ({duration(result.seconds['all'])})"
             )
-            remarks = [layer.remark for layer in result.layers if layer.remark]
-            self._say_remarks(remarks)
+            remarks = self._said(result.remarks)
             about = {"train": images.fingerprint, "test": test.fingerprint}
             return {
                 "data": {"name": data.name, **about},
@@ -227,9 +228,12 @@ class Workshop:
         if said := said_of_both(images, test):
             self.bench.display.say(f"  {data.name}: {said}")
 
-    def _say_remarks(self, remarks: Iterable[str]) -> None:
+    def _said(self, remarks: Iterable[str]) -> list[str]:
+        """What judges remark on, shown, without the flags of `evaluate`, which a study has not."""
+        remarks = [_FLAGS.sub("", remark) for remark in remarks]
         for remark in remarks:
             self.bench.display.say(f"    {remark}")
+        return remarks
 
     def _transferred(
         self, row: Row, run: Run, task: Task, first: Measured | None
@@ -252,12 +256,11 @@ class Workshop:
             figures = task.figures(outcome.result)
             said = ", ".join(f"{name} {100 * share:.1f}" for name, share in figures.items())
             self.bench.display.say(f"  {task.name}: {said}")
-            self._say_remarks(outcome.remarks)
             return {
                 "data": outcome.data,
                 "figures": figures,
                 "result": outcome.result,
-                "remarks": list(outcome.remarks),
+                "remarks": self._said(outcome.remarks),
                 "stages_made": stages.made,
             }
 
