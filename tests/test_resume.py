@@ -285,7 +285,7 @@ def test_saves_left_out_and_a_kill_change_nothing(
     assert len((tmp_path / "run/journal.jsonl").read_text().splitlines()) == 3
     code, output = child.run(command(images), tmp_path)
     assert code == 0, output
-    assert "continuing after 1 epochs and 1 steps" in output
+    assert "continuing after 1 epoch and 1 step" in output
     got = outcome(tmp_path / "run")
     assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
 

@@ -188,7 +188,7 @@ def test_terminated_together_they_save_inside_the_epoch_and_one_alone_goes_on(
     assert newest_checkpoint(tmp_path) == "epoch-0001-step-00000003"
     code, output = finished(started(tmp_path, 1, command(images, "run")))
     assert code == 0, output
-    assert "continuing after 1 epochs and 3 steps" in output
+    assert "continuing after 1 epoch and 3 steps" in output
 
 
 def test_a_bad_command_is_refused_once(images: Path, tmp_path: Path):

@@ -206,7 +206,10 @@ class Intake:
             else StoredImages(store, size, run.crops)
         )
         held = store.contents
-        display.say(f"{held.bytes / 1e9:.2f} GB of {held.how.colour} pixels {_home(images)}")
+        size_held = (
+            f"{held.bytes / 1e9:.1f} GB" if held.bytes > 1e9 else f"{held.bytes / 1e6:,.0f} MB"
+        )
+        display.say(f"{size_held} of {held.how.colour} pixels {_home(images)}")
         return images
 
     def refuse_useless(self, index: Index, max_unusable: float) -> None:

@@ -199,8 +199,10 @@ def train(words: list[str]) -> int:
         if clusters is None:
             display.say(f"already finished: {folder.path}; --fresh starts a new run")
         else:
+            learnt = folder.settings["effective"].get("labels") == "folders"
+            what = "the folders' classes are learnt; what it sees falls into " if learnt else ""
             display.say(
-                f"done: {clusters.count:,} groups of {len(clusters.labels):,} images "
+                f"done: {what}{clusters.count:,} groups of {len(clusters.labels):,} images "
                 f"in {folder.path}/clusters.parquet"
             )
         if world.leads and (why := ended_by_time(folder)) is not None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,19 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, mon
     monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
     with pytest.raises(StorageError, match=f"cannot write to {tmp_path};"):
         refuse_foreign(tmp_path / "a" / "b")
+
+
+def test_a_place_that_permits_writing_and_does_not_do_it_is_refused_too(tmp_path, monkeypatch):
+    """As /proc does: only trying tells. What was tried leaves nothing."""
+    refuse_unwritable(tmp_path / "a" / "b", "--out")
+    assert list(tmp_path.iterdir()) == []
+
+    def refused(**where):
+        raise FileNotFoundError(2, "No such file or directory", str(where["dir"]))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with pytest.raises(StorageError, match=rf"to {tmp_path} \(no such file or directory\); choose"):
+        refuse_unwritable(tmp_path / "a" / "b", "--out")
 
 
 def test_a_place_below_a_file_is_refused_whatever_the_files_bits(tmp_path):

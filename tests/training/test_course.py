@@ -67,7 +67,7 @@ def test_a_complete_epoch_is_taken_up(course, stripes):
     before.complete(0, record(0))
     before.settle()
     after = course()
-    assert after.take_up().startswith("continuing after 1 epochs (epoch-0001-step-00000000")
+    assert after.take_up().startswith("continuing after 1 epoch (epoch-0001-step-00000000")
     assert after.done == 1
     assert after.labels.tolist() == LABELS.tolist()
     assert after.labels.dtype == np.int64

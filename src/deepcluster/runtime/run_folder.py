@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -392,8 +393,14 @@ def refuse_unwritable(path: Path, flag: str) -> None:
     if not place.is_dir():  # which root's permissions do not tell
         what = "a file" if place.exists() else "a link to nothing"
         raise UsageError(f"cannot write into {place}, which is {what}; choose another {flag}")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to {place.absolute()}; choose another {flag}")
+    try:  # some places permit it and do not do it
+        if os.access(place, os.W_OK | os.X_OK):
+            Path(tempfile.mkdtemp(prefix=".deepcluster-", dir=place)).rmdir()
+            return
+        why = ""
+    except OSError as error:
+        why = f" ({(error.strerror or str(error)).lower()})"
+    raise StorageError(f"cannot write to {place.absolute()}{why}; choose another {flag}")
 
 
 def _is_there(path: Path) -> bool:

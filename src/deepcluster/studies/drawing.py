@@ -27,8 +27,7 @@ def accuracy_by_layer(
         axes.set_title(f"{data.name}, mean of 10 crops" if ten_crops else data.name)
         axes.set_ylabel("top-1 accuracy, %")
         axes.tick_params(axis="x", rotation=45 if len(axes.get_xticks()) > 6 else 0)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize="small", loc="outside lower center", ncols=4)
+    _legend_below(figure, panels[0])
 
 
 def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
@@ -48,7 +47,7 @@ def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
         )
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(tasks))], tasks)
     axes.set_ylabel("%")
-    axes.legend(fontsize="small")
+    _legend_below(figure, axes)
 
 
 def bars_of_first_data(figure: Figure, results: Results, terms: Terms) -> None:
@@ -85,6 +84,12 @@ def curve(
     """Means joined by a line, with the spread over seeds."""
     means = [value.mean for value in values]
     axes.errorbar(places, means, yerr=_bars(values), fmt=style, markersize=4, capsize=3, label=name)
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """Beside the axes, where it covers nothing."""
+    named = axes.get_legend_handles_labels()
+    figure.legend(*named, fontsize="small", loc="outside lower center", ncols=4)
 
 
 def _bars(figures: Sequence[Figured | None]) -> list[float] | None:

@@ -78,7 +78,9 @@ class Course:
             if self.keeps_head:
                 self.network.head = _head_of(found).to(self.world.device)
                 self.head_momenta = found.tensors["head_momentum"]
-        where = f" and {found.state['step']} steps" if found.state["step"] else ""
+        step = found.state["step"]
+        where = f"{self.done} epoch{'' if self.done == 1 else 's'}"
+        where += f" and {step} step{'' if step == 1 else 's'}" if step else ""
         before = found.state["processes"]
         changed = (
             f"; {before} processes then, {self.world.size} now: the same draws and crops, but "
@@ -86,7 +88,7 @@ class Course:
             if before != self.world.size
             else ""
         )
-        return f"continuing after {self.done} epochs{where} ({found.name}, verified){changed}"
+        return f"continuing after {where} ({found.name}, verified){changed}"
 
     def _agree_on(self, found: Checkpoint | None) -> None:
         mine = b"nothing" if found is None else found.digest.encode()
