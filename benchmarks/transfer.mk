@@ -1,8 +1,9 @@
 # Linear probes (main rows of table 1), table 2 (but for random-rgb) and AlexNet's rows of table 5, from nothing on one GPU.
 #
 #   make -f benchmarks/transfer.mk -j 8 DATA=folder OUT=folder [SEEDS="0 1 2"] [TASKS="classification:fc6-8 ..."] \
-#       [SUPERVISED="how the baseline learns"] [FLAGS="flags of reproduce, such as --all-seeds"]
+#       [SUPERVISED="how the baseline learns"] [OURS="runs of ours, one a seed"] [FLAGS="flags of reproduce, such as --all-seeds"]
 #
+# OURS are runs of `deepcluster train` to be judged, with whatever settings, in the place of those that small-alexnet would train; all have the same recipe.
 # DATA holds tiny-imagenet-100/ (train/, val/), VOCdevkit/ and oxford5k-small/, perhaps places-50/. The name of a table as a target makes that alone. A task of transfer leaves a large GPU idle much of the
 # time, so cells of the table are judged side by side, each in a folder of its own, and put together in the end. Most of them not before
 # the networks have learnt: tasks beside a training take most of the GPU from it, and everything waits for the longest. With CUDA's
@@ -23,12 +24,14 @@ REGIONS := $(OUT)/$(subst :,-,$(firstword $(filter detection:%,$(TASKS))))/rando
 # What six trials chose (small-alexnet_tiny-imagenet-100_h200.md).
 SUPERVISED ?= --supervised-steps 0.05 --supervised-decays 2e-3 --supervised-epochs 120
 FOLDERS := $(foreach row,$(ROWS),$(OUT)/networks/$(row) $(foreach task,$(LATER),$(OUT)/$(subst :,-,$(task))/$(row)))
+OURS ?=
+ADOPTED = $(if $(OURS),--adopt $(foreach run,$(OURS),"$(if $(filter table5,$(1)),DeepCluster AlexNet,DeepCluster)=$(run)"))
 COMMON = --data $(DATA)/tiny-imagenet-100 --preset small-alexnet --seeds $(SEEDS) $(SUPERVISED) $(FLAGS)
 VOC = --voc $(DATA)/VOCdevkit
 # The studies that a target waits for and takes from.
 OTHERS = $(patsubst %/table.md,%,$(filter %/table.md,$^))
 # A study with a log beside its folder; what is wrong is the log's last line.
-STUDY = @mkdir -p $(dir $(@D)) && { $(DEEPCLUSTER) reproduce $(1) $(COMMON) $(2) --out $(@D) >$(@D).log 2>&1 \
+STUDY = @mkdir -p $(dir $(@D)) && { $(DEEPCLUSTER) reproduce $(1) $(COMMON) $(2) $(call ADOPTED,$(1)) --out $(@D) >$(@D).log 2>&1 \
 	&& echo "$$(date +%T) $(@D)" || { echo "$(@D) failed: $$(tail -n 1 $(@D).log)" >&2; exit 1; }; }
 
 TABLES := table1 table2 table5
@@ -38,7 +41,7 @@ $(TABLES): %: $(OUT)/%/table.md
 
 # Whoever asks for something else, such as more seeds, gets it.
 $(OUT)/asked.txt: asked
-	@mkdir -p $(OUT) && { echo '$(COMMON)' | cmp -s - $@ || echo '$(COMMON)' >$@; }
+	@mkdir -p $(OUT) && { echo '$(COMMON) $(OURS)' | cmp -s - $@ || echo '$(COMMON) $(OURS)' >$@; }
 
 $(OUT)/table2/table.md: $(FOLDERS:=/table.md)
 	$(call STUDY,table2,$(VOC) --rows $(ROWS) --networks-of $(FOLDERS) \

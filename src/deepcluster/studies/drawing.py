@@ -46,7 +46,8 @@ def bars_by_task(figure: Figure, results: Results, terms: Terms) -> None:
             label=name,
         )
     axes.set_xticks([place + 0.4 - width / 2 for place in range(len(tasks))], tasks)
-    axes.set_ylabel("%")
+    masks = any(task.startswith("segmentation") for task in tasks)
+    axes.set_ylabel("mAP, of segmentation mean IoU, %" if masks else "mAP, %")
     _legend_below(figure, axes)
 
 
