@@ -149,6 +149,22 @@ def test_what_is_left_out_and_what_is_in_both_parts(place: Path, tmp_path: Path)
     assert record["weights"] is None
 
 
+@pytest.mark.parametrize("protocol", [f"linear {PROBE} --layers conv1", "knn", "agreement"])
+def test_figures_of_fewer_images_than_were_named_say_so(place: Path, tmp_path: Path, protocol: str):
+    shutil.copytree(place / "runs/mine", tmp_path / "runs/mine")
+    shutil.copytree(place / "data", tmp_path / "data")
+    (tmp_path / "data/val/kind0/broken.png").write_bytes(b"nothing")
+    words = f"mine {protocol} --data data --device cpu --workers 1"
+    output, record = evaluated(tmp_path, words)
+    kind = "images" if protocol == "agreement" else "test images"
+    said = f"figures rest on 24 of 25 {kind}: 1 cannot be used (not an image)"
+    assert output.splitlines()[-2] == said
+    assert record["data"][kind.split()[0]]["unusable"] == {"not an image": 1}
+    for path in sorted((tmp_path / "data/val").rglob("*.png"))[:20]:
+        path.write_bytes(b"nothing")
+    refused(tmp_path, words, 3, " of 25 files in data/val cannot be used, more than half (not")
+
+
 def test_agreement_with_the_runs_own_folders_and_with_others(place: Path):
     _, own = evaluated(place, "mine agreement")
     closing = json.loads((place / "runs/mine/closing.json").read_text())

@@ -83,7 +83,14 @@ def test_an_image_that_is_good_and_ok_counts_once(oxford: Path):
 
 
 @pytest.mark.parametrize(
-    "query", ["", "oxc1_keble_000002", "oxc1_keble_000002 1 2 x 4", "oxc1_keble_000002 5 2 5 4"]
+    "query",
+    [
+        "",
+        "oxc1_keble_000002",
+        "oxc1_keble_000002 1 2 x 4",
+        "oxc1_keble_000002 1 2 nan 4",
+        "oxc1_keble_000002 1 2 inf 4",
+    ],
 )
 def test_a_query_that_cannot_be_read(oxford: Path, query: str):
     write(oxford, "keble_1", query, NAMES[:1], [], [])
@@ -149,6 +156,16 @@ def test_a_revisited_query_of_which_nothing_is_there_is_not_asked(oxford: Path):
     landmarks = read_landmarks(oxford, ground_truth=file)
     assert [query.name for query in landmarks.queries] == ["keble_000001"]
     assert landmarks.left_out == ["oxford_000005: no image that shows it is there"]
+
+
+@pytest.mark.parametrize("box", [[5, 2, 5, 4], [1, 7, 6, 2]])
+def test_a_box_without_area_refuses_no_ground_truth(oxford: Path, box: list[int]):
+    write(oxford, "keble_2", f"oxc1_keble_000001 {' '.join(map(str, box))}", NAMES[:1], [], [])
+    assert [query.box for query in read_landmarks(oxford).queries] == [(1.5, 2, 6, 7.5), (*box,)]
+    file = oxford / "gnd.json"
+    file.write_text(json.dumps(revisited(bbx=box)))
+    (query,) = read_landmarks(oxford, ground_truth=file).queries
+    assert query.box == (*box,)
 
 
 @pytest.mark.parametrize("count", [1, 2])

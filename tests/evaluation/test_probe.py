@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from phases import Phases
 from PIL import Image
+from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,6 +27,8 @@ from deepcluster.evaluation.probe import Probe, probed
 from deepcluster.evaluation.probe_result import ProbeResult, layer_result
 from deepcluster.images.crops import SHIFTED, normalize
 from deepcluster.images.kept import DEVIATION, MEAN
+from deepcluster.runtime import display
+from deepcluster.runtime.display import Display
 from deepcluster.runtime.seeds import generator
 
 CPU = torch.device("cpu")
@@ -65,6 +70,7 @@ def probed_by(
     train: LabelledImages,
     test: LabelledImages,
     start: Callable[[LinearReadout], None] = lambda readout: None,
+    shown: Display | None = None,
 ) -> tuple[ProbeResult, LinearReadout]:
     """What the probe says of features, and the last classifiers that it has learnt."""
     made: list[LinearReadout] = []
@@ -74,7 +80,8 @@ def probed_by(
         start(made[-1])
         return made[-1]
 
-    features = FrozenFeatures(nn.Identity(), read, Bench(), settings.scaling)  # type: ignore[arg-type]
+    bench = Bench() if shown is None else Bench(display=shown)
+    features = FrozenFeatures(nn.Identity(), read, bench, settings.scaling)  # type: ignore[arg-type]
     return probed(settings, features, new_readout, train, test), made[-1]
 
 
@@ -160,6 +167,36 @@ def test_the_protocol_is_that_of_plain_torch(overlapping: list[LabelledImages], 
         assert layer.best_on_test_top1 == pytest.approx(
             max(top1 for top1, _ in on_test), abs=one_image / 3
         )
+
+
+def test_a_course_is_shown_as_a_whole(overlapping: list[LabelledImages]):
+    train, test = overlapping
+    settings = replace(SETTINGS, epochs=5, watch=2, retrain=True, ten_crops=True)
+    shown = Phases()
+    result, _ = probed_by(settings, fields, train, test, shown=shown)
+    looks = 3 * len(test)  # after epochs 2, 4 and 5
+    first, again = (5 * count + looks for count in (63, 105))
+    assert shown.ended == [
+        ("probing", first, first),
+        ("judging", 42, 42),
+        ("probing again, what was chosen", again, again),
+        ("ten crops", 10 * len(test), 10 * len(test)),
+    ]
+    spent = result.seconds
+    assert min(spent.values()) > 0
+    assert spent["learn"] + spent["test"] <= spent["all"] + 0.01  # nothing is counted twice
+
+
+def test_a_log_tells_how_far_the_whole_course_is(
+    overlapping: list[LabelledImages], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(display, "_QUIET_SECONDS", -1.0)
+    written = io.StringIO()
+    shown = Display(console=Console(file=written, width=100))
+    probed_by(SETTINGS, fields, *overlapping, shown=shown)
+    lines = [line for line in written.getvalue().splitlines() if "probing" in line]
+    assert lines[0].startswith("  probing: 32 of 812, ")  # 4 times 63 images, and 140 to test on
+    assert lines[-1].startswith("  probing: 812 of 812, ")
 
 
 def test_the_last_epoch_is_reported_though_an_earlier_one_was_better_on_test():

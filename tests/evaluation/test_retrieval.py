@@ -326,6 +326,36 @@ def test_queries_of_images_that_were_made_smaller_are_not_asked(oxford: Path, tm
     ] == len(["hall0_1", "hall1_1", "hall2_1", "hall3_1"])
 
 
+@pytest.mark.parametrize("box", ["30 10 30 40", "10 40 30 20"])
+def test_a_query_whose_box_has_no_area_is_not_asked(oxford: Path, tmp_path: Path, box: str):
+    place = tmp_path / "oxford"
+    shutil.copytree(oxford, place)
+    (place / "gt_files/hall1_1_query.txt").write_text(f"oxc1_hall1_000000 {box}")
+    settings = replace(SMALL, whiten_on="none")
+    found = outcome(settings, place, tmp_path)
+    why = "hall1_1: hall1_000000.png: its box has no area"
+    assert f"1 query is not asked: {why}" in found.remarks
+    asked = [one["name"] for one in found.result["seeds"][0]["queries"]]
+    assert asked == ["hall0_1", "hall2_1", "hall3_1"]
+    whole = outcome(replace(settings, queries="image"), place, tmp_path)
+    assert whole.result["levels"]["all"]["queries"] == 4
+
+
+def test_images_that_cannot_be_used_are_counted_in_whole_sentences(oxford: Path, tmp_path: Path):
+    shutil.copytree(oxford, place := tmp_path / "oxford")
+    settings = replace(SMALL, whiten_on="none")
+    damaged = []
+    for count, verb in (
+        (1, "1 image cannot be used and is"),
+        (2, "2 images cannot be used and are"),
+    ):
+        path = place / f"images/hall{count}_000002.png"
+        path.write_bytes(b"nothing")
+        damaged.append(f"{path.name}: not an image")
+        said = f"{verb} left out: {', '.join(damaged)}"
+        assert said in outcome(settings, place, tmp_path / str(count)).remarks
+
+
 def test_what_was_kept_while_boxes_were_cut_is_taken_up_where_none_was(
     oxford: Path, tmp_path: Path
 ):

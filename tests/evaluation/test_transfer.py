@@ -12,9 +12,10 @@ from deepcluster.evaluation import transfer
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.evaluated import Evaluated, untrained
 from deepcluster.evaluation.subject import Shape
-from deepcluster.evaluation.transfer import Contender, Stages
+from deepcluster.evaluation.transfer import Contender, Stages, time_spent
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.run_folder import RunFolder
+from deepcluster.studies.outcome import _TIME_ALONE
 
 
 def test_a_network_is_named_once_a_seed_and_every_copy_is_fresh():
@@ -29,6 +30,18 @@ def test_a_network_is_named_once_a_seed_and_every_copy_is_fresh():
     assert made == [0, 1]
     assert names[:2] == names[2:] == [network(seed).fingerprint for seed in (0, 1)]
     assert contender.network(0) is not contender.network(0)
+
+
+def test_what_is_said_of_time():
+    results = [{"seconds": {"learn": 1.0, "all": 40.0}}, {"seconds": {"all": 4.84}}]
+    learnt = "44.8 s to learn and test with 2 seeds"
+    assert time_spent(results) == [learnt]
+    choice = {"candidates": [{}, {}, {}], "seconds": {"learn": 94.0, "test": 1.1}}
+    said = time_spent(results, choice)
+    assert said == ["95.1 s to choose among 3 candidates", learnt]
+    assert all(_TIME_ALONE.fullmatch(line) for line in said)  # by which studies know them
+    del choice["seconds"]  # as earlier versions have kept it
+    assert time_spent(results, choice) == [learnt]
 
 
 def test_a_stage_is_computed_once_for_the_same_key(tmp_path: Path):

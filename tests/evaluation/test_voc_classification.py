@@ -183,6 +183,9 @@ def test_candidates_are_chosen_on_val_and_stages_are_kept(planted: Path, tmp_pat
     figures = {one["step"]: one["eleven_point_on_val"] for one in choice["candidates"]}
     assert first.result["step"] == max(figures, key=lambda step: figures[step])
     assert first.result["spread"]["eleven_point"] >= 0
+    chosen_in = f"{sum(choice['seconds'].values()):.1f} s to choose among {len(figures)} candidates"
+    assert first.remarks[-2] == chosen_in
+    assert first.remarks[-1].endswith(" s to learn and test with 2 seeds")
     kept = sorted(path.name for path in (tmp_path / "stages").iterdir())
     assert len(kept) == 3
     (tmp_path / "stages" / next(name for name in kept if "seed-1" in name)).unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -419,6 +420,8 @@ def test_the_protocol_from_end_to_end(
     assert cli.main([*words, "--steps", "0.001", "0.01", "--seeds", "0", "1"]) == 0
     said = capsys.readouterr().out
     assert "objects that no region covers can hardly be found" in " ".join(said.split())
+    first, second = re.findall(r"overlap (\S+ ?%) of the objects|recall is (\S+ ?%) at", said)
+    assert first[0] == second[1]
     assert "spread over seeds" in said
     assert "chosen on val" in said
     (file,) = Path("evaluations").glob("random-rgb-voc-detection-*.json")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from phases import Phases
 from PIL import Image
 
 from deepcluster.evaluation import voc_segmentation
@@ -141,6 +142,9 @@ def test_the_step_is_chosen_on_training_images_and_stages_are_kept(devkit: Path,
         "voc-segmentation-seed-1",
     ]
     assert outcome(settings, devkit, tmp_path).result == first.result  # seconds too
+    spent = [f"{sum(choice['seconds'].values()):.1f} s to choose among 2 candidates"]
+    spent += [f"{sum(one['seconds']['all'] for one in first.result['seeds'].values()):.1f} s to"]
+    assert first.remarks[-2:] == [spent[0], f"{spent[1]} learn and test with 2 seeds"]
     # Another set to judge on learns the seeds anew, and chooses nothing anew.
     (devkit / "ImageSets/Segmentation/test.txt").write_text("2012_000017\n2012_000018\n")
     outcome(replace(settings, judge_on="test", seeds=(0,)), devkit, tmp_path)
@@ -149,6 +153,21 @@ def test_the_step_is_chosen_on_training_images_and_stages_are_kept(devkit: Path,
     wider = outcome(replace(settings, farther=1, seeds=(0,)), devkit, tmp_path).result["choice"]
     assert [one["step"] for one in wider["candidates"]] == [1e-6, 0.03, 0.1]
     assert wider["candidates"][:2] == choice["candidates"]
+
+
+def test_a_course_is_shown_as_a_whole(devkit: Path, tmp_path: Path):
+    display = Phases()
+    settings = replace(QUICK, epochs=3, steps=(1e-6, 0.03), farther=1)
+    bench = Bench(workers=1, display=display)
+    stages = Stages(RunFolder(tmp_path), bench=bench)
+    settings(Contender("random", subject), Material(devkit), bench, stages)
+    learnt = [one for one in display.ended if one[0].startswith(("choosing", "learning"))]
+    assert learnt == [
+        ("choosing, step 1e-06 (1 of 2)", 39, 39),
+        ("choosing, step 0.03 (2 of 2)", 39, 39),
+        ("choosing, step 0.1 (3 of 3)", 39, 39),
+        ("learning, seed 0", 48, 48),
+    ]
 
 
 def test_what_chooses_the_step_was_not_learnt_from(

@@ -705,6 +705,18 @@ def test_a_layer_that_diverged_is_said_and_in_the_table(
     assert f"- first: {said}; with smaller ones it may not (random, seed 0)" in text.splitlines()
 
 
+def test_of_how_many_images_figures_are_is_in_the_table(elsewhere: Workshop):
+    tests = elsewhere.terms.data[0].test
+    broken = sorted(tests.rglob("*.png"))[:2] or sorted(tests.rglob("*.jpg"))[:2]
+    for path in broken:
+        path.write_bytes(b"no image")
+    count = sum(path.is_file() for path in tests.rglob("*"))
+    results = elsewhere.carry_out([Row("random", elsewhere.terms.recipe, trained=False)])
+    text = markdown(table1.STUDY, results, [], {"command": "reproduce table1"})
+    said = f"figures rest on {count - 2} of {count} test images: 2 cannot be used (not an image)"
+    assert f"- own: {said} (random, seed 0)" in text.splitlines()
+
+
 class StoppedError(Exception):
     """Of a run that has gone as far as it is looked at."""
 

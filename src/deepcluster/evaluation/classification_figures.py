@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deepcluster.evaluation.average_precision import AveragePrecision, average_precision
 from deepcluster.evaluation.candidates import Candidate
 from deepcluster.evaluation.step_search import remark as at_the_edge
-from deepcluster.evaluation.transfer import Outcome, Shown, counted, percent
+from deepcluster.evaluation.transfer import Outcome, Shown, percent, time_spent
 from deepcluster.evaluation.voc_objects import CLASSES
 
 FIGURES = ("eleven_point", "all_point", "plain")
@@ -100,9 +100,7 @@ def _remarks(
         remarks.append(
             f"no test image shows {', '.join(missing[:3])}{more}; the mean is over the others"
         )
-    spent = sum(result["seconds"]["all"] for result in results.values())
-    remarks.append(f"{spent:.1f} s to learn and test with {counted(len(results), 'seed')}")
-    return remarks
+    return remarks + time_spent(results.values(), choice)
 
 
 def _row(title: str, results: Sequence[dict[str, Any]], key: str) -> list[str]:

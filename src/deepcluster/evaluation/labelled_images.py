@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.images.folder import decoded, encoded
+from deepcluster.images.judging import COPY, SMALL
 from deepcluster.images.kept import Colour, Pixels
 from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
@@ -65,6 +66,7 @@ class LabelledImages:
             "images": len(self),
             "classes": len(self.names),
             "left_out": len(self.left_out),
+            "unusable": _unusable(self.left_out),
             "left_out_first": [
                 {"name": encoded(name), "reason": why} for name, why in self.left_out[:_NAMED]
             ],
@@ -95,6 +97,7 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
     if reasons:
         said = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
         bench.display.say(f"left out of {where}: {said}")
+    _refuse_few(where, len(index), unusable)
     if not len(index):
         raise DataError(f"{where} has no usable image")
     loose = index.usable.filter(pc.is_null(index.usable["label"]))["path"].to_pylist()
@@ -103,6 +106,12 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
         raise DataError(
             f"{where}: {len(loose):,} of {len(index):,} images {have} no class ({loose[0]}{more}); "
             "put each into the folder of its class (in a list, give it a label), or take it away"
+        )
+    if not loose and index.labels is None:
+        (name,) = {*index.usable["label"].to_pylist()}
+        raise DataError(
+            f"{where} has usable images of one class only, {name!r}; give it two or more, each in "
+            "a folder named after its class (in a list, with a label)"
         )
     if index.labels is None or index.classes is None:
         raise DataError(
@@ -116,6 +125,50 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
     return LabelledImages(
         where, images, index.labels, names, fingerprint, contents, unusable, broken
     )
+
+
+def remarks_on(data: Mapping[str, Any]) -> list[str]:
+    """What is to be said under figures where some of the images they are of cannot be used.
+
+    Args:
+        data: `described` images, or others, by what they are: train, test or images.
+    """
+    said = []
+    for part, title in (("train", "training images"), ("test", "test images"), ("images",) * 2):
+        about = data.get(part)
+        if not isinstance(about, dict) or not (reasons := about.get("unusable")):
+            continue
+        count, used = sum(reasons.values()), about["images"]
+        said.append(
+            f"figures rest on {used:,} of {used + count:,} {title}: {count:,} cannot be used "
+            f"({_listed(reasons)})"
+        )
+    return said
+
+
+def _unusable(left_out: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """How many files cannot be used, by reason, the commonest first; not what was not wanted."""
+    return dict(Counter(why for _, why in left_out if why not in (COPY, SMALL)).most_common())
+
+
+def _listed(reasons: Mapping[str, int]) -> str:
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+
+
+def _refuse_few(where: str, usable: int, left_out: Sequence[tuple[str, str]]) -> None:
+    """Raise where most files cannot be used: what is left is another set."""
+    reasons = _unusable(left_out)
+    files = usable + len(left_out)
+    if 2 * sum(reasons.values()) > files:
+        why = next(iter(reasons))
+        first = next(name for name, reason in left_out if reason == why)
+        raise DataError(
+            f"{sum(reasons.values()):,} of {files:,} files in {where} cannot be used, more than "
+            f"half ({'mostly ' if len(reasons) > 1 else ''}{why}, such as {encoded(first)}); "
+            "repair them or take them away"
+        )
 
 
 def cropped_from(store: Store, size: int, bench: Bench) -> Images:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,10 @@ from deepcluster.images.folder import Found, encoded, find_images
 from deepcluster.runtime.errors import DataError, UsageError
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, in pixels of the image as it is stored."""
+"""Left, top, right and bottom, in pixels of the image as it is stored.
+
+As the ground truth has it: one without area, or beyond its image, is found when it is cut out.
+"""
 
 _PREFIX = "oxc1_"  # before the names of Oxford's queries, and of no image
 _IMAGE_FOLDERS = ("images", "jpg")
@@ -278,8 +282,8 @@ def _why(error: Exception) -> str:
 
 def _box(numbers: Sequence[Any]) -> Box:
     left, top, right, bottom = (float(number) for number in numbers)
-    if not (left < right and top < bottom):  # also where one is not a number
-        raise ValueError("empty box")
+    if not all(map(math.isfinite, (left, top, right, bottom))):
+        raise ValueError("a box has four numbers")
     return left, top, right, bottom
 
 

@@ -151,8 +151,8 @@ def _probed(
     engine = _Engine(settings, features, train, test, seconds)
     names, widths = list(features.widths), list(features.widths.values())
     readout = new_readout(len(candidates), widths)
-    seen = engine.learn(readout, [candidates] * len(names), kept)
-    by_held = engine.accuracy(readout, train, held)
+    seen = engine.learn(readout, [candidates] * len(names), kept, "probing")
+    by_held = engine.judged(readout, train, held)
     chosen = [
         best(share if finite else -1.0 for share, finite in zip(*of_layer, strict=True))
         for of_layer in zip(by_held.top1, by_held.finite, strict=True)
@@ -164,7 +164,8 @@ def _probed(
     if settings.retrain:
         readout = new_readout(1, widths)
         trained_on = np.arange(len(train))
-        seen = engine.learn(readout, [[candidates[choice]] for choice in chosen], trained_on)
+        again = [[candidates[choice]] for choice in chosen]
+        seen = engine.learn(readout, again, trained_on, "probing again, what was chosen")
         places = [0] * len(names)
     ten = engine.ten_crops(readout, places) if settings.ten_crops else None
     seconds["all"] = round(time.monotonic() - begun, 3)
@@ -223,25 +224,28 @@ class _Engine:
         readout: Readout,
         candidates: Sequence[Sequence[Candidate]],
         ids: NDArray[np.int64],
+        title: str,
     ) -> list[_Seen]:
         """Train the readout on these images; gives the test figures on the way, the last too."""
         settings, bench, world = self.settings, self.bench, self.bench.world
         optimizer = StackedSGD(readout.parameters, candidates, settings.momentum)
+        everything = np.arange(len(self.test))
+        looks = {*range(settings.watch, settings.epochs, settings.watch), settings.epochs}
+        # One phase, so that what is left is said of the whole course: looks are part of it.
+        total = settings.epochs * len(ids) + len(looks) * len(world.share(len(self.test)))
+        looking = 0.0
         seen: list[_Seen] = []
-        for epoch in range(settings.epochs):
-            order = generator(settings.seed, "probe-order", epoch)
-            draws = Draws(
-                ids[torch.randperm(len(ids), generator=order).numpy()],
-                np.ones(len(ids), dtype=np.float32),
-            )
-            steps = len(batch_bounds(len(ids), settings.batch))
-            title = f"probing, epoch {epoch + 1} of {settings.epochs}"
-            with bench.display.phase(title, len(ids), self.seconds, "learn") as phase:
+        with bench.display.phase(title, total, self.seconds, "learn") as phase:
+            for epoch in range(settings.epochs):
+                order = generator(settings.seed, "probe-order", epoch)
+                draws = Draws(
+                    ids[torch.randperm(len(ids), generator=order).numpy()],
+                    np.ones(len(ids), dtype=np.float32),
+                )
+                steps = len(batch_bounds(len(ids), settings.batch))
 
                 def batches(
-                    draws: Draws = draws,
-                    epoch: int = epoch,
-                    advance: Callable[[int], None] = phase.advance,
+                    draws: Draws = draws, epoch: int = epoch
                 ) -> Iterable[tuple[Sequence[Tensor], Tensor, int]]:
                     for batch in training_batches(
                         self.train.images,
@@ -256,7 +260,7 @@ class _Engine:
                     ):
                         classes = batch.labels.to(world.device, non_blocking=True)
                         yield self.features(batch.images), classes, batch.total
-                        advance(batch.total)
+                        phase.advance(batch.total)
 
                 def factor_at(step: int, epoch: int = epoch, steps: int = steps) -> float:
                     progress = (epoch + step / steps) / settings.epochs
@@ -266,18 +270,32 @@ class _Engine:
                     return stream(settings.seed, "probe-dropout", epoch, step, world.rank)
 
                 fit_epoch(readout, optimizer, batches(), bench, factor_at, dropout_seed_at)
-            is_last = epoch + 1 == settings.epochs
-            if is_last or (epoch + 1) % settings.watch == 0:
-                everything = np.arange(len(self.test))
-                seen.append(_Seen(epoch + 1, self.accuracy(readout, self.test, everything)))
+                if epoch + 1 in looks:
+                    begun = time.monotonic()
+                    found = self._accuracy(readout, self.test, everything, phase.advance)
+                    seen.append(_Seen(epoch + 1, found))
+                    looking += time.monotonic() - begun
+        self.seconds["learn"] = round(self.seconds["learn"] - looking, 3)
+        self.seconds["test"] = round(self.seconds.get("test", 0.0) + looking, 3)
         return seen
 
-    def accuracy(
+    def judged(
         self, readout: Readout, labelled: LabelledImages, ids: NDArray[np.int64]
     ) -> Accuracy:
         """The accuracy of every candidate on the centre crops of these images."""
+        count = len(self.bench.world.share(len(ids)))
+        with self.bench.display.phase("judging", count, self.seconds, "test") as phase:
+            return self._accuracy(readout, labelled, ids, phase.advance)
+
+    def _accuracy(
+        self,
+        readout: Readout,
+        labelled: LabelledImages,
+        ids: NDArray[np.int64],
+        advance: Callable[[int], None],
+    ) -> Accuracy:
         counted = Counted(*readout.shape, self.bench.world.device)
-        for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, "testing"):
+        for scores, classes, _ in self._looked(readout, labelled, ids, CENTRE, advance):
             counted.add(scores, classes)
         return counted.over(self.bench.world)
 
@@ -290,12 +308,13 @@ class _Engine:
         truth = torch.zeros(mine, dtype=torch.int64, device=device)
         chosen = torch.tensor(places, device=device)[:, None, None, None]
         ids = np.arange(len(self.test))
-        for number, place in enumerate(TEN, 1):
-            title = f"crop {number} of 10"
-            for scores, classes, rows in self._looked(readout, self.test, ids, place, title):
-                where = chosen.expand(-1, scores.shape[1], 1, scores.shape[3])
-                total[:, rows] += scores.gather(2, where).float().softmax(dim=3)
-                truth[rows] = classes
+        with self.bench.display.phase("ten crops", len(TEN) * mine, self.seconds, "test") as phase:
+            for place in TEN:
+                seen = self._looked(readout, self.test, ids, place, phase.advance)
+                for scores, classes, rows in seen:
+                    where = chosen.expand(-1, scores.shape[1], 1, scores.shape[3])
+                    total[:, rows] += scores.gather(2, where).float().softmax(dim=3)
+                    truth[rows] = classes
         counted = Counted(len(places), 1, device)
         counted.add(total, truth)
         return counted.over(self.bench.world)
@@ -306,25 +325,22 @@ class _Engine:
         labelled: LabelledImages,
         ids: NDArray[np.int64],
         place: Place,
-        title: str,
+        advance: Callable[[int], None],
     ) -> Iterator[tuple[Tensor, Tensor, slice]]:
         """This process's share of the images in batches: scores, classes and which rows."""
         world, bench = self.bench.world, self.bench
         share = world.share(len(ids))
         mine = ids[share.start : share.stop]
         done = 0
-        with bench.display.phase(title, len(mine), self.seconds, "test") as phase:
-            crops = labelled.images.seen(
-                mine.tolist(), bench.look_batch, bench.workers, place=place
-            )
-            for pixels in crops:
-                rows = slice(done, done + len(pixels))
-                classes = torch.from_numpy(labelled.classes[mine[rows]]).to(world.device)
-                yield self._scores(readout, self.features(pixels)), classes, rows
-                done += len(pixels)
-                phase.advance(len(pixels))
-                if world.size == 1:
-                    interruption.raise_if_asked()
+        crops = labelled.images.seen(mine.tolist(), bench.look_batch, bench.workers, place=place)
+        for pixels in crops:
+            rows = slice(done, done + len(pixels))
+            classes = torch.from_numpy(labelled.classes[mine[rows]]).to(world.device)
+            yield self._scores(readout, self.features(pixels)), classes, rows
+            done += len(pixels)
+            advance(len(pixels))
+            if world.size == 1:
+                interruption.raise_if_asked()
 
     @torch.no_grad()
     def _scores(self, readout: Readout, rows: Sequence[Tensor]) -> Tensor:

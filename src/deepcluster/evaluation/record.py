@@ -14,6 +14,7 @@ import torch
 import deepcluster
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.circumstances import commit
+from deepcluster.evaluation.labelled_images import remarks_on
 from deepcluster.runtime.run_folder import RunFolder, sha256
 
 _WEIGHTS = ("model.safetensors", "groups.safetensors")
@@ -48,7 +49,9 @@ def write(
     about: dict[str, Any],
     bench: Bench,
 ) -> None:
-    """Write what an evaluation came to; the same evaluation has the same name.
+    """Write what an evaluation came to, and say of which images it is not.
+
+    The same evaluation has the same name.
 
     Args:
         target: The folder of results.
@@ -73,12 +76,15 @@ def write(
     digest = hashlib.blake2b(json.dumps(same, sort_keys=True).encode(), digest_size=4).hexdigest()
     who = "" if folder is not None else re.sub(r"[^\w.-]+", "-", name) + "-"
     target.write(f"{who}{protocol}-{digest}.json", json.dumps(record, indent=2) + "\n")
+    for remark in remarks_on(record["data"]):
+        bench.display.say(remark)
     bench.display.say(f"written to {target.path}/{who}{protocol}-{digest}.json")
 
 
 def _named(data: dict[str, Any]) -> dict[str, Any]:
     """What names the images; not the words that were found for the bad ones."""
-    kept = ((key, value) for key, value in data.items() if key != "left_out_first")
+    words = ("left_out_first", "unusable")
+    kept = ((key, value) for key, value in data.items() if key not in words)
     return {key: _named(value) if isinstance(value, dict) else value for key, value in kept}
 
 

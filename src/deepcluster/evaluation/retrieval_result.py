@@ -183,7 +183,10 @@ def _remarks(
         )
     if result["unusable"]:
         left = result["unusable"]
-        said.append(f"{counted(len(left), 'image')} cannot be used and left out: {_some(left)}")
+        verb = "are" if len(left) > 1 else "is"
+        said.append(
+            f"{counted(len(left), 'image')} cannot be used and {verb} left out: {_some(left)}"
+        )
     if result["not_whitened_on"]:
         left = result["not_whitened_on"]
         said.append(

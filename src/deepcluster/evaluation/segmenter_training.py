@@ -74,16 +74,16 @@ def taught(
         _groups(learning, course.decay), lr=course.step, momentum=course.momentum
     )
     batches = -(-len(ids) // course.batch)
-    for epoch in range(course.epochs):
-        order = torch.randperm(
-            len(ids), generator=generator(course.seed, "segmentation-order", epoch)
-        ).numpy()
-        flips = (
-            uniforms(course.seed, "segmentation-flip", epoch, np.arange(len(ids)), 1)[:, 0] < 0.5
-        )
-        loss = torch.zeros((), device=device)
-        label = f"{title}, epoch {epoch + 1} of {course.epochs}"
-        with bench.display.phase(label, len(ids), seconds, "learn") as phase:
+    with bench.display.phase(title, course.epochs * len(ids), seconds, "learn") as phase:
+        for epoch in range(course.epochs):
+            order = torch.randperm(
+                len(ids), generator=generator(course.seed, "segmentation-order", epoch)
+            ).numpy()
+            flips = (
+                uniforms(course.seed, "segmentation-flip", epoch, np.arange(len(ids)), 1)[:, 0]
+                < 0.5
+            )
+            loss = torch.zeros((), device=device)
             for number in range(batches):
                 part = slice(number * course.batch, (number + 1) * course.batch)
                 shown = ids[order[part]], flips[part]
@@ -113,8 +113,8 @@ def taught(
                 phase.advance(len(truth))
                 if bench.world.any(interruption.asked() is not None):
                     raise Interrupted(interruption.asked() or interruption.TERMINATED)
-        if not bool(loss.isfinite()):
-            return None
+            if not bool(loss.isfinite()):
+                return None
     network.eval()
     if bench.world.size > 1:  # equal up to rounding; the test is of one of them
         for tensor in network.state_dict().values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -164,6 +164,25 @@ class Stages:
             self.bench.display.say(f"{name}: {whence}")
             return kept
         return b""
+
+
+def time_spent(
+    results: Collection[dict[str, Any]], choice: dict[str, Any] | None = None
+) -> list[str]:
+    """How long it took to choose, if that is known, and to learn and test.
+
+    Each is a line of its own and says nothing else: by that studies leave it out of their tables.
+
+    Args:
+        results: Of each seed, with its seconds.
+        choice: Its candidates, and the seconds that they took; earlier versions kept none.
+    """
+    said = []
+    if choice is not None and (seconds := choice.get("seconds")):
+        among = counted(len(choice["candidates"]), "candidate")
+        said.append(f"{sum(seconds.values()):,.1f} s to choose among {among}")
+    spent = sum(one["seconds"]["all"] for one in results)
+    return [*said, f"{spent:,.1f} s to learn and test with {counted(len(results), 'seed')}"]
 
 
 def percent(share: float | None) -> str:

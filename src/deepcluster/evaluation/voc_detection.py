@@ -365,7 +365,7 @@ class VOCDetection:
         title = f"{name}: voc-detection, {self.train}, on {sets['test'].folder.name} test"
         remarks = [
             f"regions by {described['test']['source']}, {described['test']['boxes']:,.0f} an "
-            f"image: their recall is {percent(recall)} % at an overlap of 0.5, and objects that "
+            f"image: their recall is {recall:.1%} at an overlap of 0.5, and objects that "
             "no region covers can hardly be found"
         ]
         if choice["on_val"]:

@@ -28,8 +28,8 @@ from deepcluster.evaluation.transfer import (
     Outcome,
     Shown,
     Stages,
-    counted,
     percent,
+    time_spent,
 )
 from deepcluster.evaluation.voc import (
     Devkit,
@@ -191,6 +191,8 @@ class VOCSegmentation:
         held: dict[float, dict[str, Any]] = {}
 
         def reached(step: float) -> float | None:
+            number = len({*held, step})
+            title = f"choosing, step {step:g} ({number} of {max(number, len({*self.steps}))})"
             key = {
                 "network": contender.fingerprint(seed),
                 "images": train.fingerprint,
@@ -201,7 +203,9 @@ class VOCSegmentation:
             held[step] = stages(
                 f"voc-segmentation-choice-{step:g}",
                 key,
-                lambda: self._on_held_out(contender.network(seed), step, pixels, seed, bench),
+                lambda: self._on_held_out(
+                    contender.network(seed), step, pixels, seed, bench, title
+                ),
             )
             figure: float | None = held[step]["mean_iou"]
             return figure
@@ -217,10 +221,20 @@ class VOCSegmentation:
             "mean_iou": tried[best],
             "held_out": held[best]["held_out"],
             "candidates": [{"step": step, "mean_iou": figure} for step, figure in tried.items()],
+            "seconds": {
+                part: round(sum(one["seconds"].get(part, 0.0) for one in held.values()), 3)
+                for part in ("learn", "test")
+            },
         }
 
     def _on_held_out(
-        self, subject: Evaluated, step: float, train: SegmentedImages, seed: int, bench: Bench
+        self,
+        subject: Evaluated,
+        step: float,
+        train: SegmentedImages,
+        seed: int,
+        bench: Bench,
+        title: str,
     ) -> dict[str, Any]:
         """What this step reaches on images of the training set that it has not learnt from."""
         order = torch.randperm(len(train), generator=generator(seed, "segmentation-held-out"))
@@ -229,7 +243,6 @@ class VOCSegmentation:
         for part in (held, kept):
             train.refuse_unjudged(part, "; try another --held-out or --seeds")
         seconds: dict[str, float] = {}
-        title = f"choosing, step {step:g}"
         network = taught(
             subject, train, kept, self._course(step, seed), bench, len(NAMES), title, seconds
         )
@@ -349,9 +362,7 @@ class VOCSegmentation:
                 + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
                 + "; the mean is over the others"
             )
-        spent = sum(one["seconds"]["all"] for one in results.values())
-        said.append(f"{spent:.1f} s to learn and test with {counted(len(results), 'seed')}")
-        return said
+        return said + time_spent(results.values(), choice)
 
 
 def _row(title: str, values: Sequence[float | None], several: bool) -> list[str]:

@@ -128,6 +128,8 @@ def resized(
     whole = image.resize((width, height), Image.Resampling.BILINEAR)
     if box is None:
         return whole
+    if box[0] >= box[2] or box[1] >= box[3]:
+        raise ValueError("its box has no area")
     across, down = width / image.width, height / image.height
     left, top = max(0, round(box[0] * across)), max(0, round(box[1] * down))
     right, bottom = min(width, round(box[2] * across)), min(height, round(box[3] * down))

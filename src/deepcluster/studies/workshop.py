@@ -14,7 +14,7 @@ from typing import Any
 
 from deepcluster.evaluation import record
 from deepcluster.evaluation.bench import Bench
-from deepcluster.evaluation.labelled_images import LabelledImages, said_of_both
+from deepcluster.evaluation.labelled_images import LabelledImages, remarks_on, said_of_both
 from deepcluster.evaluation.shelf import Shelf
 from deepcluster.evaluation.transfer import Contender, Material, Stages
 from deepcluster.runtime.display import Display
@@ -179,7 +179,8 @@ class Workshop:
                 + ", ".join(f"{name} {100 * top1:.1f}" for name, top1 in result.top1().items())
                 + f" ({duration(result.seconds['all'])})"
             )
-            remarks = self._said(result.remarks)
+            few = remarks_on({"train": images.described(), "test": test.described()})
+            remarks = self._said([*result.remarks, *few])
             about = {"train": images.fingerprint, "test": test.fingerprint}
             return {
                 "data": {"name": data.name, **about},
