@@ -244,9 +244,9 @@ def test_an_untrained_run_and_the_random_baseline_are_one_network(place: Path):
     """`random` with the run's seed is what the run began from."""
     import torch
 
+    from deepcluster.beginning import new_network
     from deepcluster.evaluation.evaluated import untrained
     from deepcluster.evaluation.subject import Shape
-    from deepcluster.session import new_network
     from deepcluster.settings import Architecture, Run
 
     run = Run(seed=3, network=Architecture(input_size=64, width=16))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from deepcluster.beginning import new_network
 from deepcluster.clusters import PowerIteration, normalized_mutual_information
 from deepcluster.features import Features, Looking, Whitening, extract
 from deepcluster.images.index import Index
@@ -15,7 +16,6 @@ from deepcluster.images.pictures import write_demo_images
 from deepcluster.presets import small
 from deepcluster.runtime.errors import ManySingletons
 from deepcluster.runtime.world import World
-from deepcluster.session import new_network
 
 
 @pytest.fixture(scope="module")

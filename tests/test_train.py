@@ -87,13 +87,13 @@ def test_groups_belong_to_the_saved_features_and_centroids(run: Path):
 
 
 def test_the_saved_map_reproduces_the_features_from_the_saved_network(run: Path):
+    from deepcluster.beginning import new_network
     from deepcluster.features import PCA
     from deepcluster.images.crops import normalize
     from deepcluster.images.store import Store
     from deepcluster.images.stored import StoredImages
     from deepcluster.networks import looked_at
     from deepcluster.presets import small
-    from deepcluster.session import new_network
 
     settings = small()
     network = new_network(settings).eval()

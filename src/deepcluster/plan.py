@@ -9,6 +9,7 @@ from itertools import count
 
 import torch
 
+from deepcluster.beginning import new_network
 from deepcluster.clusters import KMeans
 from deepcluster.clusters.neighbours import nearest
 from deepcluster.images.crops import normalize
@@ -18,7 +19,6 @@ from deepcluster.networks import Network, fresh_head, looked_at
 from deepcluster.pseudolabels.batches import Batch
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
-from deepcluster.session import new_network
 from deepcluster.settings import Run
 from deepcluster.training.epoch import EpochProgress, train_epoch
 from deepcluster.training.step import recorder_for

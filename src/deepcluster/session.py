@@ -5,12 +5,11 @@ The same command again takes up where the last one stopped.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,30 +17,26 @@ from typing import Any
 import torch
 
 import deepcluster
+from deepcluster.beginning import begin_with_weights, find_first_filters, new_network, on_device
 from deepcluster.closing import closing_pass
 from deepcluster.clusters import Clusters
 from deepcluster.exchange.starting_point import begin_with
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
-from deepcluster.images.loader import Images
 from deepcluster.intake import Intake
 from deepcluster.loop import Sitting, alternate
-from deepcluster.networks import Network, build_network, looked_at
 from deepcluster.runtime import run_folder
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import (
-    DeepClusterError,
     ImagesEnlarged,
     ResumeError,
     StorageError,
 )
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World
 from deepcluster.settings import Run, completed, flat
 from deepcluster.supervised import follow_labels
 from deepcluster.training.course import Course
-from deepcluster.training.first_filters import Sight, begin_with_patches, begun_by_patches, looks
 from deepcluster.training.schedule import step_factor
 from deepcluster.training.step import recorder_for
 
@@ -75,14 +70,6 @@ class Prepared:
     index: Index
     run: Run
     finished: bool
-
-
-class ToldByTheLeaderError(DeepClusterError):
-    """The leading process has said what is wrong; the others end with its exit code, silently."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__("")
-        self.exit_code = exit_code
 
 
 def train(asked: Asked, world: World, display: Display) -> tuple[RunFolder, Clusters | None]:
@@ -119,40 +106,11 @@ def _how_far_fallen(folder: RunFolder) -> str:
     return f"; the step was to fall to zero, but its cosine is at {left:.0%}"
 
 
-def new_network(run: Run) -> Network:
-    """The untrained network of a run: a function of its settings alone."""
-    network = run.network
-    made = build_network(
-        network.arch,
-        network.front,
-        input_size=network.input_size,
-        dropout=network.dropout,
-        width=network.width,
-        generator=generator(run.seed, "network"),
-    )
-    looked_at(made, network.clustered)  # refuses a layer that is not there
-    begun_by_patches(made, network.patches)  # and more convolutions than there are
-    return made
-
-
-def network_begun(run: Run, images: Images, world: World, display: Display) -> Network:
-    """The network of a run before its first step, on the device: drawn, or begun by patches."""
-    network = _on_device(run, world)
-    if run.network.patches:
-        _begin_with_patches(network, images, run, world, display)
-    return network
-
-
-def _on_device(run: Run, world: World) -> Network:
-    network = new_network(run).to(world.device)
-    return network.to(memory_format=torch.channels_last) if run.speed.channels_last else network
-
-
 def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Display) -> Clusters:
     run, folder = prepared.run, prepared.folder
     torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = run.precision == "tf32"
-    network = _on_device(run, world)
+    network = on_device(run, world)
     course = Course(
         folder,
         network,
@@ -166,10 +124,10 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     if (where := course.take_up()) is not None:
         display.say(where)
     elif run.network.init is not None:
-        _begin_with_weights(network, run, display)
+        begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)
     if where is None and run.network.patches:
-        course.state_name = _begin_with_patches(network, images, run, world, display)
+        course.state_name = find_first_filters(network, images, run, world, display)
     recorder = recorder_for(network, world) if run.speed.record_steps else None
     sitting = Sitting(run, images, course, world, display, recorder)
     of_labels = run.labels == "folders"
@@ -185,55 +143,6 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         return closing_pass(sitting)
 
 
-def _begin_with_weights(network: Network, run: Run, display: Display) -> None:
-    assert run.network.init is not None
-    left = begin_with(network, Path(run.network.init))
-    over = f"; left over: {', '.join(left)}" if left else ""
-    display.say(f"beginning with {run.network.init}{over}")
-
-
-def _begin_with_patches(
-    network: Network, images: Images, run: Run, world: World, display: Display
-) -> str:
-    """The leading process looks, and the others are told: it is a matter of seconds.
-
-    Gives the name of this state of the network: another machine may find others.
-    """
-    count = run.network.patches
-    total = looks(len(images), count)
-    with display.phase("first filters from patches", total, {}, "start") as phase:
-        if world.leads:
-            with _told_to_the_others(world):
-                sight = Sight(images, world.device, run.speed.threads, phase.advance)
-                begin_with_patches(network, count, sight, run.seed)
-            world.broadcast_bytes(b"{}")
-        else:
-            _told_by_the_leader(world)
-    content = hashlib.sha256()
-    for tensor in network.trunk.state_dict().values():
-        tensor.copy_(world.broadcast(tensor))
-        content.update(tensor.cpu().contiguous().numpy().tobytes())
-    return f"untrained-{content.hexdigest()}"
-
-
-@contextmanager
-def _told_to_the_others(world: World) -> Iterator[None]:
-    """While open the leading process works, and the others wait; where it fails they hear of it."""
-    try:
-        with world.others_waiting():
-            yield
-    except DeepClusterError as error:
-        world.broadcast_bytes(json.dumps({"error": error.exit_code}).encode())
-        raise
-
-
-def _told_by_the_leader(world: World) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(world.heard())
-    if "error" in told:
-        raise ToldByTheLeaderError(told["error"])
-    return told
-
-
 def _prepared_by_the_leader(
     asked: Asked, world: World, display: Display, held: ExitStack
 ) -> Prepared:
@@ -242,13 +151,12 @@ def _prepared_by_the_leader(
     `held` keeps the folder's lock from the first look at it to the end of the run.
     """
     if world.leads:
-        with _told_to_the_others(world):
+        with world.others_told():
             prepared = _prepared(asked, world, display, held)
-        word = {"folder": str(prepared.folder.path), "finished": prepared.finished}
-        world.broadcast_bytes(json.dumps(word).encode())
+        world.tell({"folder": str(prepared.folder.path), "finished": prepared.finished})
         world.broadcast_bytes(prepared.index.to_bytes())
         return prepared
-    told = _told_by_the_leader(world)
+    told = world.told()
     index = Index.from_bytes(world.broadcast_bytes(b""))
     run, _ = _settled(asked, len(index), world.device.type == "cuda")
     return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])

@@ -51,10 +51,10 @@ def test_an_image_has_one_vector_whatever_its_batch(model: Model, images: Path):
 
 def test_vectors_are_computed_as_by_hand(model: Model, images: Path, run: Path):
     """Evaluation mode, centre crop of what the store keeps, ImageNet's mean and deviation."""
+    from deepcluster.beginning import new_network
     from deepcluster.images.crops import look, normalize
     from deepcluster.images.kept import Pixels, kept
     from deepcluster.presets import small
-    from deepcluster.session import new_network
     from deepcluster.settings import Architecture, Run
 
     network = new_network(Run(network=Architecture(input_size=64, width=32)))

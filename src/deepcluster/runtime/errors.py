@@ -43,6 +43,14 @@ class WorldError(DeepClusterError):
     exit_code = 7
 
 
+class ToldByTheLeaderError(DeepClusterError):
+    """The leading process has said what is wrong; the others end with its exit code, silently."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
+
+
 class HealthWarning(UserWarning):
     """Training goes on, but the user should know; `name` is stable and goes into the journal."""
 

@@ -5,6 +5,7 @@ Each process keeps its own rows; only sums and labels travel.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -12,13 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from deepcluster.runtime.errors import UsageError, WorldError
+from deepcluster.runtime.errors import (
+    DeepClusterError,
+    ToldByTheLeaderError,
+    UsageError,
+    WorldError,
+)
 
 _BITS = {4: torch.int32, 8: torch.int64}  # by bytes of a number, of what gloo adds up
 _TRANSPORT = re.compile("gloo|nccl|connection|socket|timed out", re.IGNORECASE)
@@ -146,6 +153,27 @@ class World:
         """The leader's next bytes that are not empty, however long they take to come."""
         while not (word := self.broadcast_bytes(b"")):
             pass
+        return word
+
+    @contextmanager
+    def others_told(self) -> Iterator[None]:
+        """As `others_waiting`, for those who are in `told`: where the leader fails they hear it."""
+        try:
+            with self.others_waiting():
+                yield
+        except DeepClusterError as error:
+            self.tell({"error": error.exit_code})
+            raise
+
+    def tell(self, word: dict[str, Any]) -> None:
+        """Say this to the others, as the leader."""
+        self.broadcast_bytes(json.dumps(word).encode())
+
+    def told(self) -> dict[str, Any]:
+        """What the leader says, however long that takes; raises where it has failed."""
+        word: dict[str, Any] = json.loads(self.heard())
+        if "error" in word:
+            raise ToldByTheLeaderError(word["error"])
         return word
 
     def wait(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from deepcluster.beginning import new_network
 from deepcluster.clusters import KMeans, normalized_mutual_information
 from deepcluster.evaluation.neighbour_agreement import neighbour_agreement
 from deepcluster.features import Looking, Whitening, extract
@@ -28,7 +29,7 @@ from deepcluster.runtime.display import Display
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
 from deepcluster.runtime.world import World, joined
-from deepcluster.session import Asked, new_network, train
+from deepcluster.session import Asked, train
 from deepcluster.settings import Architecture, Run
 from deepcluster.training.optimizers import Optimization
 

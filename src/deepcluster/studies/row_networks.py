@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from deepcluster.beginning import network_begun
 from deepcluster.evaluation.evaluated import Evaluated, of_run, untrained
 from deepcluster.evaluation.labelled_images import (
     LabelledImages,
@@ -24,7 +25,7 @@ from deepcluster.images.store import Store
 from deepcluster.networks import Network
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
-from deepcluster.session import Asked, network_begun, train
+from deepcluster.session import Asked, train
 from deepcluster.settings import Run
 from deepcluster.studies.adoption import fingerprint, refuse_other_images
 from deepcluster.studies.loans import borrow_network
