@@ -1,7 +1,7 @@
 # What transfer.mk leaves out: tables 3 and 4, VGG-16's rows of table 5, pic and mlp, of networks that learn for few epochs,
 # from nothing on one GPU.
 #
-#   make -f benchmarks/short.mk -j 8 DATA=folder OUT=folder [EPOCHS=8] [TASKS="detection:fc6-8 ..."] [FLAGS="flags of reproduce"]
+#   make -f benchmarks/short.mk -j 8 DATA=folder OUT=folder [EPOCHS=8] [TASKS="detection:fc6-8 ..."] [LEND="studies to take from"] [FLAGS="flags of reproduce"]
 #
 # DATA holds tiny-imagenet-100/ and places-50/ (train/, val/), VOCdevkit/ and oxford5k-small/. The name of a table as a target makes
 # that alone. The supervised networks go through the images as often as ours, AlexNet and VGG-16 alike. A lane is a row
@@ -26,7 +26,7 @@ NETWORKS := $(patsubst %,$(OUT)/networks/%/table.md,$(DEEP) $(FLAT))
 judged = $(patsubst %,$(OUT)/judged/%/table.md,$(1))
 quoted = $(foreach one,$(1),"$(subst :, ,$(one))")
 # The studies that a target waits for and takes from.
-OTHERS = $(patsubst %/table.md,%,$(filter %/table.md,$^))
+OTHERS = $(LEND) $(patsubst %/table.md,%,$(filter %/table.md,$^))
 COMMON = --data $(DATA)/tiny-imagenet-100 --preset small-alexnet --epochs $(EPOCHS) --seeds 0 \
 	--supervised-steps 0.05 --supervised-decays 2e-3 --supervised-epochs $(PASSES) $(FLAGS)
 VOC = --voc $(DATA)/VOCdevkit
