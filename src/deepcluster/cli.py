@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -10,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 
 from deepcluster.runtime.errors import DeepClusterError, UsageError
@@ -87,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         return _told(error, words)
+    finally:
+        if arguments is None:  # the process ends: what refers to each other goes with it, unsorted
+            gc.freeze()
 
 
 def _told(error: BaseException, words: Sequence[str]) -> int:
@@ -134,61 +139,27 @@ def _carry_out(words: list[str]) -> int:
     verb, rest = words[0], words[1:]
     if verb not in VERBS:
         raise UsageError(f"no such verb {verb!r}{_perhaps(verb, VERBS)}; see deepcluster --help")
-    carry_out: dict[str, Callable[[list[str]], int]] = {
-        "train": _train,
-        "check": _check,
-        "pack": _pack,
-        "tile": _tile,
-        "evaluate": _evaluate,
-        "embed": _embed,
-        "predict": _predict,
-        "similar": _similar,
-        "duplicates": _duplicates,
-        "outliers": _outliers,
-        "label": _label,
-        "runs": _runs,
-        "diff": _diff,
-        "export": _export,
-        "import": _import,
-        "reproduce": _reproduce,
-        "report": _report,
-        "explore": _explore,
-        "show": _show,
-        "demo": _demo,
-    }
-    return carry_out[verb](rest)
+    if verb in ("evaluate", "reproduce"):
+        return _evaluate(rest) if verb == "evaluate" else _reproduce(rest)
+    if verb in _REFUSALS:
+        _REFUSALS[verb](rest)
+    return _loaded(*_CODE[verb])(rest)
 
 
-def _train(words: list[str]) -> int:
-    _quick_check(words)
-    from deepcluster.train_command import train
+def _loaded(module: str, name: str) -> Callable[[list[str]], int]:
+    """What carries out a verb.
 
-    return train(words)
-
-
-def _check(words: list[str]) -> int:
-    _quick_check(words)
-    from deepcluster.check_command import check
-
-    return check(words)
-
-
-def _pack(words: list[str]) -> int:
-    _quick_check(words)
-    from deepcluster.pack_command import pack
-
-    return pack(words)
-
-
-def _tile(words: list[str]) -> int:
-    if words:
-        from deepcluster.images.source import is_picture
-
-        if not is_picture(words[0]):
-            _quick_check(words)
-    from deepcluster.tile_command import tile
-
-    return tile(words)
+    Loading torch makes objects by the hundred thousand, which stay: looked through again and again
+    for some that might go, it takes twice as long.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        found: Callable[[list[str]], int] = getattr(import_module(f"deepcluster.{module}"), name)
+    finally:
+        if collecting:
+            gc.enable()
+    return found
 
 
 def _evaluate(words: list[str]) -> int:
@@ -202,90 +173,7 @@ def _evaluate(words: list[str]) -> int:
     helps = bool({"-h", "--help"} & {*words})  # the settings are the same whatever the run
     if not words[0].startswith("-") and words[0] not in UNTRAINED and not helps:
         judged_run(words[0])
-    from deepcluster.evaluate_command import evaluate
-
-    return evaluate(words)
-
-
-def _embed(words: list[str]) -> int:
-    _check_run(words)
-    from deepcluster.embed_command import embed_verb
-
-    return embed_verb(words)
-
-
-def _predict(words: list[str]) -> int:
-    _check_run(words)
-    from deepcluster.embed_command import predict_verb
-
-    return predict_verb(words)
-
-
-def _similar(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.find_command import similar_verb
-
-    return similar_verb(words)
-
-
-def _duplicates(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.find_command import duplicates_verb
-
-    return duplicates_verb(words)
-
-
-def _outliers(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.find_command import outliers_verb
-
-    return outliers_verb(words)
-
-
-def _label(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.label_command import label_verb
-
-    return label_verb(words)
-
-
-def _runs(words: list[str]) -> int:
-    from deepcluster.runs_command import runs_verb
-
-    return runs_verb(words)
-
-
-def _diff(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.runs_command import diff_verb
-
-    return diff_verb(words)
-
-
-def _export(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.export_command import export_verb
-
-    return export_verb(words)
-
-
-def _import(words: list[str]) -> int:
-    from deepcluster.import_command import import_verb
-
-    return import_verb(words)
-
-
-def _check_run(words: list[str]) -> None:
-    """Refuse what is no finished run, or no images, before torch is imported."""
-    if words and not words[0].startswith("-"):
-        from deepcluster.runtime.run_folder import finished_run
-
-        finished_run(words[0])
-    if len(words) > 1 and not words[1].startswith("-"):
-        from deepcluster.images.source import is_picture, quick_check
-
-        if not is_picture(words[1]):
-            quick_check(words[1])
+    return _loaded("evaluate_command", "evaluate")(words)
 
 
 def _reproduce(words: list[str]) -> int:
@@ -305,38 +193,11 @@ def _reproduce(words: list[str]) -> int:
         hint = _perhaps(words[0], known) or f"; there are {', '.join(known)}"
         raise UsageError(f"no such study {words[0]!r}{hint}")
     if words[0] in FIGURES:
-        from deepcluster.figure_command import reproduce_figure
-
-        return reproduce_figure(words)
-    from deepcluster.reproduce_command import reproduce
-
-    return reproduce(words)
+        return _loaded("figure_command", "reproduce_figure")(words)
+    return _loaded("reproduce_command", "reproduce")(words)
 
 
-def _report(words: list[str]) -> int:
-    from deepcluster.report_command import report
-
-    return report(words)
-
-
-def _explore(words: list[str]) -> int:
-    _check_run(words[:1])
-    from deepcluster.explore_command import explore
-
-    return explore(words)
-
-
-def _show(words: list[str]) -> int:
-    if words and not words[0].startswith("-"):
-        from deepcluster.evaluation.subject import begun_run
-
-        begun_run(words[0], "show")
-    from deepcluster.show_command import show
-
-    return show(words)
-
-
-def _quick_check(words: list[str]) -> None:
+def _no_images(words: list[str]) -> None:
     """Refuse what cannot be read before torch is imported, which takes seconds."""
     if words and not words[0].startswith("-"):
         from deepcluster.images.source import quick_check
@@ -344,10 +205,77 @@ def _quick_check(words: list[str]) -> None:
         quick_check(Path(words[0]))
 
 
-def _demo(words: list[str]) -> int:
-    from deepcluster.studies.demo import demo
+def _no_tiles(words: list[str]) -> None:
+    if words:
+        from deepcluster.images.source import is_picture
 
-    return demo(words)
+        if not is_picture(words[0]):
+            _no_images(words)
+
+
+def _no_run(words: list[str]) -> None:
+    """Refuse what is no finished run before torch is imported."""
+    if words and not words[0].startswith("-"):
+        from deepcluster.runtime.run_folder import finished_run
+
+        finished_run(words[0])
+
+
+def _no_run_or_images(words: list[str]) -> None:
+    _no_run(words)
+    if len(words) > 1 and not words[1].startswith("-"):
+        from deepcluster.images.source import is_picture, quick_check
+
+        if not is_picture(words[1]):
+            quick_check(words[1])
+
+
+def _nothing_to_show(words: list[str]) -> None:
+    if words and not words[0].startswith("-"):
+        from deepcluster.evaluation.subject import begun_run
+
+        begun_run(words[0], "show")
+
+
+_REFUSALS = {
+    "train": _no_images,
+    "check": _no_images,
+    "pack": _no_images,
+    "tile": _no_tiles,
+    "embed": _no_run_or_images,
+    "predict": _no_run_or_images,
+    "similar": _no_run,
+    "duplicates": _no_run,
+    "outliers": _no_run,
+    "label": _no_run,
+    "diff": _no_run,
+    "export": _no_run,
+    "explore": _no_run,
+    "show": _nothing_to_show,
+}
+"""What is judged of a verb's words before its code is loaded."""
+
+_CODE = {
+    "train": ("train_command", "train"),
+    "check": ("check_command", "check"),
+    "pack": ("pack_command", "pack"),
+    "tile": ("tile_command", "tile"),
+    "embed": ("embed_command", "embed_verb"),
+    "predict": ("embed_command", "predict_verb"),
+    "similar": ("find_command", "similar_verb"),
+    "duplicates": ("find_command", "duplicates_verb"),
+    "outliers": ("find_command", "outliers_verb"),
+    "label": ("label_command", "label_verb"),
+    "runs": ("runs_command", "runs_verb"),
+    "diff": ("runs_command", "diff_verb"),
+    "export": ("export_command", "export_verb"),
+    "import": ("import_command", "import_verb"),
+    "report": ("report_command", "report"),
+    "explore": ("explore_command", "explore"),
+    "show": ("show_command", "show"),
+    "demo": ("studies.demo", "demo"),
+}
+"""The module that carries out a verb, and the function there."""
 
 
 def _perhaps(word: str, known: Iterable[str]) -> str:

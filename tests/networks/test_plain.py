@@ -89,6 +89,16 @@ def test_alexnet_at_64_pixels_leaves_one_place_and_at_224_six_by_six():
     assert vgg_inputs == [512 * 2 * 2, 512 * 4 * 4, 512 * 7 * 7]
 
 
+@pytest.mark.parametrize("kind", [AlexNet, VGG16])
+@pytest.mark.parametrize("size", [64, 79, 96, 101, 130])
+def test_what_fc6_is_given_is_what_the_convolutions_leave(kind, size):
+    network = kind(2, size, width=8, generator=generator(0, "network")).eval()
+    with torch.no_grad():
+        assert network.convolutions(torch.zeros(1, 2, size, size)).numel() == network.flat_width(
+            size
+        )
+
+
 def test_images_too_small_are_refused():
     with pytest.raises(UsageError, match="larger input size"):
         small("alexnet", input_size=32)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torchvision.ops import roi_pool
 
 from deepcluster.evaluation.common_scale import mean_squares, rescale
 from deepcluster.evaluation.evaluated import Evaluated
@@ -147,6 +146,8 @@ class FastRCNN(nn.Module):
             boxes: Of regions in them.
             of: Which image each region is of; all are of the first if not given.
         """
+        from torchvision.ops import roi_pool  # slow to load, and studies name protocols sooner
+
         cells = self.geometry.cells(boxes, maps.shape[3], maps.shape[2])
         first = cells.new_zeros(len(cells)) if of is None else of.to(cells.dtype)
         rows = torch.cat([first[:, None], cells], dim=1)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import nms
 
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.boxes import moved, within
@@ -98,6 +97,8 @@ class ObjectSearch:
         Whether a box stays depends on surer ones alone. So the surest are looked at first, and
         more only where too few of them stay: the work grows with the square of their number.
         """
+        from torchvision.ops import nms
+
         # Classes lie side by side, so that no box meets one of another class.
         span = boxes.amax() + 1 if len(boxes) else 1.0
         apart = boxes.double() + (labels.double() * span)[:, None]

@@ -36,7 +36,7 @@ class AlexNet(PlainConvnet):
             )
             self.fc6 = nn.Sequential(
                 nn.Dropout(dropout),
-                nn.Linear(self.flat_width(channels, input_size), width),
+                nn.Linear(self.flat_width(input_size), width),
                 nn.ReLU(inplace=True),
             )
             self.fc7 = nn.Sequential(nn.Dropout(dropout), nn.Linear(width, width))

@@ -6,7 +6,6 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from deepcluster.runtime.errors import UsageError
@@ -25,13 +24,15 @@ class Backbone(nn.Module):
         self, name: str, channels: int, input_size: int, *, generator: torch.Generator
     ) -> None:
         super().__init__()
+        from torchvision.models import get_model  # half a second, and few runs need it
+
         seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
         try:
             # torchvision draws from the global state, which is lent to it and put back.
             # Only the CPU's: torch.manual_seed would reseed every GPU as well.
             with torch.device("cpu"), torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                self.model: nn.Module = torchvision.models.get_model(
+                self.model: nn.Module = get_model(
                     name, weights=None, **torchvision_arguments(name, input_size)
                 )
             _cut_classifier(self.model)
@@ -75,7 +76,9 @@ class Backbone(nn.Module):
 
 def backbone_names() -> list[str]:
     """Every name a Backbone can have."""
-    return list(torchvision.models.list_models(module=torchvision.models))
+    from torchvision import models
+
+    return list(models.list_models(module=models))
 
 
 def torchvision_arguments(name: str, input_size: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from deepcluster.networks.folded import FoldedConv2d
@@ -37,20 +36,24 @@ class PlainConvnet(nn.Module):
         }
         return {**convolutions, "fc6": self.fc6, "fc7": self.fc7}
 
-    def flat_width(self, channels: int, input_size: int) -> int:
-        """How many numbers the convolutions leave of one square image; needs the meta device."""
-        self.convolutions.eval()  # batch norm refuses to train on a single value
-        try:
-            maps = self.convolutions(
-                torch.empty(1, channels, input_size, input_size, device="meta")
-            )
-        except RuntimeError as error:
-            raise UsageError(
-                f"{type(self).__name__} leaves nothing of images of {input_size} x {input_size} "
-                "pixels; choose a larger input size"
-            ) from error
-        self.convolutions.train()
-        return maps.numel()
+    def flat_width(self, input_size: int) -> int:
+        """How many numbers the convolutions leave of one square image."""
+        side = input_size
+        for layer in self.convolutions.modules():
+            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+                kernel, step, padding = (
+                    extent if isinstance(extent, int) else int(extent[0])
+                    for extent in (layer.kernel_size, layer.stride, layer.padding)
+                )
+                side = (side + 2 * padding - kernel) // step + 1
+            if isinstance(layer, nn.Conv2d):
+                channels = layer.out_channels
+            if side < 1:
+                raise UsageError(
+                    f"{type(self).__name__} leaves nothing of images of {input_size} x "
+                    f"{input_size} pixels; choose a larger input size"
+                )
+        return channels * side * side
 
 
 def convolution(

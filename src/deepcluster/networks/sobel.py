@@ -21,10 +21,10 @@ class Sobel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        across = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]])
-        down = torch.tensor([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -1.0]])
+        across = [[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]]
+        down = [[1.0, 2.0, 1.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -1.0]]
         # Not a parameter and not in the state dict: what is never learnt need not be saved.
-        self.register_buffer("filters", torch.stack([across, down])[:, None], persistent=False)
+        self.register_buffer("filters", torch.tensor([[across], [down]]), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Both contrasts at every pixel, with zeros around the image.

@@ -27,7 +27,7 @@ class VGG16(PlainConvnet):
         with torch.device("meta"):
             super().__init__(_convolutions(channels))
             self.fc6 = nn.Sequential(
-                nn.Linear(self.flat_width(channels, input_size), width), nn.ReLU(inplace=True)
+                nn.Linear(self.flat_width(input_size), width), nn.ReLU(inplace=True)
             )
             self.fc7 = nn.Sequential(nn.Dropout(dropout), nn.Linear(width, width))
         self.width = width

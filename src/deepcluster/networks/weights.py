@@ -12,10 +12,14 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
     Convolutions are He-normal by fan-out, linear layers N(0, 0.01), biases zero, batch norms the
     identity. Built on the meta device because modules otherwise draw from the global state.
     """
-    # A caller who only counts parameters asks for the meta device and pays for no memory.
-    counting = torch.get_default_device().type == "meta"
-    module.to_empty(device="meta" if counting else "cpu")
+    if torch.get_default_device().type == "meta":
+        return  # to a caller who only counts parameters, who pays for no memory
     for part in module.modules():
+        # As module.to_empty does it, without half of torch's compiler, which that loads.
+        for name, weight in part.named_parameters(recurse=False):
+            setattr(part, name, nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype)))
+        for name, figure in part.named_buffers(recurse=False):
+            setattr(part, name, torch.empty(figure.shape, dtype=figure.dtype))
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(
                 part.weight, mode="fan_out", nonlinearity="relu", generator=generator
