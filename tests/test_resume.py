@@ -272,6 +272,19 @@ def test_an_interrupted_look_goes_on_where_it_stopped(
     assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
 
 
+def test_a_run_stopped_before_its_first_save_says_that_it_goes_on(
+    images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
+):
+    code, first = child.run(command(images), tmp_path, "features.batch:term@2")
+    assert code == 143
+    assert "continuing" not in first
+    code, output = child.run(command(images), tmp_path)
+    assert code == 0, output
+    assert "continuing: no save was finished" in output
+    got = outcome(tmp_path / "run")
+    assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
+
+
 def test_saves_left_out_and_a_kill_change_nothing(
     images: Path, uninterrupted: dict[str, bytes], tmp_path: Path
 ):

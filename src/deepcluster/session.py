@@ -69,6 +69,8 @@ class Prepared:
     folder: RunFolder
     index: Index
     run: Run
+    begun: bool
+    """By an earlier command."""
     finished: bool
 
 
@@ -123,8 +125,11 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
     )
     if (where := course.take_up()) is not None:
         display.say(where)
-    elif run.network.init is not None:
-        begin_with_weights(network, run, display)
+    else:
+        if prepared.begun:
+            display.say("continuing: no save was finished, but the images need not be read again")
+        if run.network.init is not None:
+            begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)
     if where is None and run.network.patches:
         course.state_name = find_first_filters(network, images, run, world, display)
@@ -153,13 +158,15 @@ def _prepared_by_the_leader(
     if world.leads:
         with world.others_told():
             prepared = _prepared(asked, world, display, held)
-        world.tell({"folder": str(prepared.folder.path), "finished": prepared.finished})
+        said = {"begun": prepared.begun, "finished": prepared.finished}
+        world.tell({"folder": str(prepared.folder.path), **said})
         world.broadcast_bytes(prepared.index.to_bytes())
         return prepared
     told = world.told()
     index = Index.from_bytes(world.broadcast_bytes(b""))
     run, _ = _settled(asked, len(index), world.device.type == "cuda")
-    return Prepared(RunFolder(Path(told["folder"])), index, run, told["finished"])
+    folder = RunFolder(Path(told["folder"]))
+    return Prepared(folder, index, run, told["begun"], told["finished"])
 
 
 def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> Prepared:
@@ -193,14 +200,15 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
     run.validate(len(index), world.size)
     if run.labels == "folders":
         intake.refuse_unlabelled(index)  # every usable one has a class
-    if folder.exists:
+    begun = folder.exists
+    if begun:
         _refuse_other_settings(folder, run)
         if _is_finished(folder, run):
-            return Prepared(folder, index, run, finished=True)
+            return Prepared(folder, index, run, begun, finished=True)
         intake.made_ready(folder, run, display)
     _announce(folder, index, run, reasons, intake, display)
     _begin(folder, index, run, reasons, asked)
-    return Prepared(folder, index, run, finished=False)
+    return Prepared(folder, index, run, begun, finished=False)
 
 
 def _settled(asked: Asked, images: int, gpu: bool) -> tuple[Run, list[str]]:
