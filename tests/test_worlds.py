@@ -41,11 +41,8 @@ def command(images: Path, out: str, epochs: int = 2) -> list[str]:
 def started(folder: Path, processes: int, words: list[str], fault: str = "") -> subprocess.Popen:
     launcher = [sys.executable, "-m", "deepcluster"]
     if processes > 1:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
-        launcher += [str(processes), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+        launcher += [str(processes), "--master-addr", "127.0.0.1", "--master-port", f"{a_port()}"]
         launcher += ["-m", "deepcluster"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DEEPCLUSTER_FAULT": fault}
     return subprocess.Popen(
@@ -56,6 +53,13 @@ def started(folder: Path, processes: int, words: list[str], fault: str = "") -> 
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def a_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def finished(process: subprocess.Popen) -> tuple[int, str]:
@@ -212,9 +216,14 @@ def children(pid: int) -> list[str]:
 
 
 def together(work: str, folder: Path) -> None:
+    how = (work, str(folder), a_port())
     torch.multiprocessing.start_processes(
-        worlds_child.carry_out, args=(work, str(folder)), nprocs=2, start_method="forkserver"
+        worlds_child.carry_out, args=how, nprocs=2, start_method="forkserver"
     )
+
+
+def test_nothing_runs_on_in_a_world_that_was_left(tmp_path: Path):
+    together("leave_a_learner", tmp_path)
 
 
 def test_the_fresh_head_is_the_same_in_both_processes_after_an_epoch(tmp_path: Path):

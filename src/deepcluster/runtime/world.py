@@ -5,6 +5,7 @@ Each process keeps its own rows; only sums and labels travel.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -212,12 +214,16 @@ def joined(device: str = "auto", timeout_minutes: float = 10) -> Iterator[World]
         torch.cuda.set_device(here)
     # Flags and labels go through the host (gloo), sums of features through the GPUs (NCCL).
     backend = "cpu:gloo,cuda:nccl" if here.type == "cuda" else "gloo"
+    # Its functions keep the group that there is when they are loaded, and DDP loads them. A group
+    # that is kept has threads to the end: one that then lets go of a tensor aborts the process.
+    import_module("torch.distributed.nn.functional")
     with failures_named():
         dist.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
     try:
         patience = min(60.0, 15.0 * timeout_minutes)
         yield World(dist.get_rank(), dist.get_world_size(), here, patience)
     finally:
+        gc.collect()  # DDP's rings keep the group too
         dist.destroy_process_group()
 
 
