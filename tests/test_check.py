@@ -192,7 +192,7 @@ def test_a_run_is_refused_where_its_store_has_no_room(
 ) -> None:
     run = small()
     store = Intake(images).store_bytes(run)
-    assert store == 24 * 72 * 72
+    assert store == 24 * 72 * 72 * 3
     assert Intake(images).store_bytes(replace(run, pixels=Pixels(keep="files"))) == 0
     free = plan.needs(run, Index.build(images, 1)).checkpoints + store // 2
     usage = type("Usage", (), {"free": free})
@@ -211,7 +211,9 @@ def test_needs_follow_the_number_of_images(images: Path) -> None:
     needs = plan.needs(small(), index)
     assert needs.features == 24 * 256 * 3 * 3 * 2  # conv5 of 64 pixels
     assert needs.whitened == 24 * 64 * 4
-    assert needs.store == 24 * 72 * 72  # grey, and never enlarged
+    assert needs.store == 24 * 72 * 72 * 3  # in colours, and never enlarged
+    grey = replace(small(), network=replace(small().network, front="sobel"))
+    assert plan.needs(grey, index).store == 24 * 72 * 72
     assert plan.needs(paper_alexnet(), index).checkpoints == pytest.approx(1399e6, rel=0.01)
 
 

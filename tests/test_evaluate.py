@@ -182,11 +182,12 @@ def test_agreement_with_the_runs_own_folders_and_with_others(place: Path):
 def test_baselines(place: Path):
     _, like = evaluated(place, f"random linear --data data {PROBE} --like mine --layers conv2")
     assert like["network"]["width"] == 16
-    assert like["network"]["front"] == "sobel"
+    assert like["network"]["front"] == "rgb"  # as mine
     assert like["trained"] is None
     assert [layer["layer"] for layer in like["result"]["layers"]] == ["conv2"]
-    _, rgb = evaluated(place, f"random-rgb linear --data data {PROBE} {TINY} --layers conv2")
-    assert rgb["network"]["front"] == "rgb"
+    for front in ("sobel", "rgb"):
+        words = f"random-{front} linear --data data {PROBE} {TINY} --layers conv2"
+        assert evaluated(place, words)[1]["network"]["front"] == front
     assert (place / "evaluations").is_dir()
     _, backbone = evaluated(
         place, f"random linear --data data {PROBE} {TINY} --arch resnet18 --layers layer1 pooled"

@@ -60,6 +60,7 @@ def test_the_small_one_is_the_recipe_of_a_gpu_made_smaller():
     smaller = {
         "epochs": 7,
         "precision": "float32",
+        "network.front": "rgb",
         "network.input_size": 64,
         "network.width": 512,
         "network.patches": 2,
@@ -67,6 +68,8 @@ def test_the_small_one_is_the_recipe_of_a_gpu_made_smaller():
         "clustering.k": 50,
         "clustering.precision": "float32",
         "training.batch": 32,
+        "training.head_step": 5.0,
+        "training.step": 0.01,
         "speed.look_batch": 256,
     }
     assert {name: here[name] for name in here if here[name] != of_a_gpu[name]} == smaller
@@ -81,15 +84,18 @@ def test_the_small_power_iteration_takes_sigma_from_the_data():
 
 
 @pytest.mark.parametrize(
-    ("images", "epochs", "passes"), [(300, 20, 5), (5_000, 4, 2), (10**5, 3, 2)]
+    ("images", "epochs", "passes", "head_step"),
+    [(300, 20, 5, 50), (600, 20, 2, 5), (5_000, 4, 2, 5), (10**5, 3, 2, 5)],
 )
-def test_a_cpu_gets_fewer_epochs_of_more_images(images: int, epochs: int, passes: int):
+def test_a_cpu_gets_fewer_epochs_of_more_images(
+    images: int, epochs: int, passes: int, head_step: float
+):
     run, reasons = automatic(images, gpu=False)
     assert (run.epochs, run.draw.reassign) == (epochs, passes)
     assert (run.network, run.jitter, run.training) == (
         small().network,
         small().jitter,
-        small().training,
+        replace(small().training, head_step=head_step),
     )
     assert "6 views" in reasons["network.views"]
     assert "the first 2 convolutions" in reasons["network.patches"]

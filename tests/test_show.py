@@ -56,7 +56,7 @@ def test_a_picture_and_its_data(place: Path, words: str, files: list[str]):
     with Image.open(place / "out" / files[0]) as picture:
         assert np.ptp(np.asarray(picture.convert("L")).astype(int)) > 100  # something is on it
     if files[1].endswith(".npy"):
-        assert np.load(place / "out" / files[1]).shape == (96, 1, 13, 13)
+        assert np.load(place / "out" / files[1]).shape == (96, 3, 11, 11)
     else:
         assert rows(place / "out" / files[1])
 

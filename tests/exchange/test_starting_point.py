@@ -95,7 +95,8 @@ def test_train_begins_with_the_weights(
     trained: Callable[..., Path], textures: Callable[[int], Path], tmp_path: Path
 ):
     images = textures(16)
-    words = "--preset small --k 3 --epochs 1 --network.width 16 --device cpu --out run".split()
+    words = "--preset small --network.front sobel --k 3 --epochs 1 --network.width 16 --device cpu"
+    words = [*words.split(), "--out", "run"]
     # A step of nearly nothing leaves the weights as they were.
     still = ["--training.step", "1e-12", "--training.weight-decay", "0"]
     code, output = child.run(
@@ -116,7 +117,8 @@ def test_train_begins_with_the_weights(
 def test_given_weights_take_the_place_of_patches_but_not_where_both_are_asked_for(
     trained: Callable[..., Path], textures: Callable[[int], Path], tmp_path: Path
 ):
-    words = "--preset small --k 3 --epochs 1 --network.width 16 --device cpu --out run".split()
+    words = "--preset small --network.front sobel --k 3 --epochs 1 --network.width 16 --device cpu"
+    words = [*words.split(), "--out", "run"]
     words = ["train", str(textures(16)), *words, "--init", str(trained())]
     code, output = child.run([*words, "--network.patches", "1"], tmp_path)
     assert code == 2
@@ -136,4 +138,5 @@ def test_train_refuses_what_does_not_fit_before_it_reads_images(
     )
     assert code == 3
     assert "does not fit this network: of another shape" in output
+    assert "weights of 2 channels want --network.front sobel" in output
     assert not (tmp_path / "run").exists()

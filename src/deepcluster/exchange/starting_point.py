@@ -17,6 +17,8 @@ from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import finished_run, run_place
 
 _SHOWN = 6
+_FRONTS = {2: "--network.front sobel", 3: "--network.front rgb"}
+"""By the channels that they give."""
 
 
 def begin_with(network: Network, place: Path) -> list[str]:
@@ -57,10 +59,23 @@ def begin_with(network: Network, place: Path) -> list[str]:
                 )
                 if which
             )
+            + _other_front(own, found, theirs)
         )
     values = {name: found.get(theirs[name], value) for name, value in own.items()}
     network.trunk.load_state_dict(values)
     return left
+
+
+def _other_front(
+    own: Mapping[str, Tensor], found: Mapping[str, Tensor], theirs: Mapping[str, str]
+) -> str:
+    """What to say where the first convolution is of images that another front gives."""
+    for name, value in own.items():
+        given = found.get(theirs[name])
+        if given is not None and given.ndim == value.ndim == 4:
+            front = _FRONTS.get(given.shape[1]) if given.shape[1] != value.shape[1] else None
+            return f"; weights of {given.shape[1]} channels want {front}" if front else ""
+    return ""
 
 
 def _read(place: Path) -> Mapping[str, Tensor]:
