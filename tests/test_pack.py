@@ -16,6 +16,7 @@ import child
 import numpy as np
 import pytest
 
+from deepcluster import DeepCluster
 from deepcluster.cli import main
 from deepcluster.images.kept import Pixels
 from deepcluster.images.store import Store
@@ -266,3 +267,27 @@ def test_commands_end_with_zero_as_processes_of_their_own(images: Path, tmp_path
             text=True,
         )
         assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("recipe", [[], ["--preset", "small"]])
+def test_what_is_packed_in_grey_is_seen_with_sobel(images: Path, tmp_path: Path, recipe: list[str]):
+    assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
+    few = "--k 4 --epochs 1 --network.width 16 --device cpu --out run".split()
+    code, output = child.run(["train", "store", *recipe, *few], tmp_path)
+    assert code == 0, output
+    assert "colours" not in output
+    effective = json.loads((tmp_path / "run/settings.json").read_text())["effective"]
+    assert effective["network.front"] == "sobel"
+    for flags in (["--network.front", "rgb"], ["--preset", "paper-rgb"]):
+        code, output = child.run(["train", "store", *flags, "--out", "never"], tmp_path)
+        assert code == 2
+        assert "is a grey store and --network.front rgb wants colours" in output
+
+
+def test_an_estimator_sees_what_is_packed_in_grey_with_sobel(images: Path, tmp_path: Path):
+    assert main(["pack", str(images), str(tmp_path / "store")]) == 0
+    for preset in ("auto", "small"):
+        model = DeepCluster(k=4, preset=preset, epochs=1, device="cpu", out=tmp_path / preset)
+        model.fit(tmp_path / "store")
+        settings = json.loads((tmp_path / preset / "settings.json").read_text())
+        assert settings["effective"]["network.front"] == "sobel"

@@ -34,7 +34,7 @@ def test_runs_are_listed(folder: Path, capsys: pytest.CaptureFixture):
     assert main(["runs", str(folder)]) == 0
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["run", "images", "network"]
-    assert first.split()[:5] == ["one", "24", "alexnet", "sobel", "64"]
+    assert first.split()[:5] == ["one", "24", "alexnet", "rgb", "64"]
     assert first.split()[5:7] == ["4", "1"]
     assert second.split()[:2] == ["deep/two", "23"]
     assert "  finished  " in second

@@ -118,7 +118,7 @@ def planned(intake: Intake, index: Index, seconds: float, world: World) -> list[
         world: The device that would train.
     """
     images = len(index)
-    run, reasons = automatic(images, world.device.type == "cuda")
+    run, reasons = automatic(images, world.device.type == "cuda", grey=intake.in_grey)
     run = intake.suited(run)
     needs = plan.needs(run, index)
     free = shutil.disk_usage(Path.cwd()).free

@@ -12,6 +12,7 @@ import threading
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -39,8 +40,8 @@ from deepcluster.images.given import opened
 from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.store import Store
-from deepcluster.intake import colour_for
-from deepcluster.presets import PRESETS, automatic, with_arch
+from deepcluster.intake import Intake, colour_for
+from deepcluster.presets import PRESETS, automatic, for_grey, with_arch
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, UsageError
@@ -140,7 +141,8 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
             Display(speaks=self.verbose and world.leads).shown() as display,
         ):
             place = X if isinstance(X, str | Path) else self._packed(X, out)
-            asked = Asked(Path(place), self._settle, out=out, max_unusable=share)
+            settle = partial(self._settle, grey=Intake(Path(place)).in_grey)
+            asked = Asked(Path(place), settle, out=out, max_unusable=share)
             folder, _ = train(asked, world, display)
         return self._fitted(folder)
 
@@ -192,13 +194,13 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
     def _n_features_out(self) -> int:
         return int(self.cluster_centers_.shape[1])
 
-    def _settle(self, images: int, gpu: bool) -> tuple[Run, list[str]]:
+    def _settle(self, images: int, gpu: bool, grey: bool = False) -> tuple[Run, list[str]]:
         """The settings for so many images, and in words why."""
         reasons: dict[str, str] = {}
         if self.preset == "auto":
-            run, reasons = automatic(images, gpu, timed=self.minutes is not None)
+            run, reasons = automatic(images, gpu, timed=self.minutes is not None, grey=grey)
         elif (name := str(self.preset).replace("_", "-")) in PRESETS:
-            run = PRESETS[name]()
+            run = for_grey(PRESETS[name]()) if grey else PRESETS[name]()
         else:
             raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
         clustering = run.clustering

@@ -49,6 +49,11 @@ class Intake:
         """The store, where the user named one."""
         return Store(self.place) if is_store(self.place) else None
 
+    @property
+    def in_grey(self) -> bool:
+        """Whether no colours are left to see: the images are packed, in grey."""
+        return self.store is not None and self.store.contents.how.colour == "grey"
+
     @cached_property
     def source(self) -> Source:
         """The files, where the user named some."""
@@ -69,7 +74,7 @@ class Intake:
         """The run with the pixels that it will really see; refuses colours that are not there."""
         if self.store is None:
             return replace(run, pixels=replace(run.pixels, colour=colour_for(run)))
-        if self.store.contents.how.colour == "grey" and run.network.front == "rgb":
+        if self.in_grey and run.network.front == "rgb":
             raise UsageError(
                 f"{self.place} is a grey store and --network.front rgb wants colours; pack the "
                 "images again with --colour rgb"

@@ -135,6 +135,13 @@ def with_arch(run: Run, arch: str) -> Run:
     return replace(run, network=replace(network, arch=arch, clustered=clustered, patches=patches))
 
 
+def for_grey(run: Run) -> Run:
+    """The run where images are packed in grey: with Sobel, unless it is the paper's on colours."""
+    if run == paper_rgb():
+        return run  # and will be refused
+    return replace(run, network=replace(run.network, front="sobel"))
+
+
 def with_init(run: Run, init: str | None) -> Run:
     """The run as it begins with given weights, if any: then no filters are looked for."""
     if init is None:
@@ -174,7 +181,11 @@ def for_labels(run: Run) -> Run:
 
 
 def automatic(
-    images: int, gpu: bool, timed: bool = False, labels: Literal["clusters", "folders"] = "clusters"
+    images: int,
+    gpu: bool,
+    timed: bool = False,
+    labels: Literal["clusters", "folders"] = "clusters",
+    grey: bool = False,
 ) -> tuple[Run, dict[str, str]]:
     """A run for so many images on such a device, and the reason for each setting chosen.
 
@@ -183,6 +194,7 @@ def automatic(
         gpu: Whether there is a GPU.
         timed: Whether the user gave minutes, which then decide the number of epochs.
         labels: What the network is trained to predict.
+        grey: Whether images are packed in grey.
     """
     where = "a GPU" if gpu else "a CPU"
     if gpu and images >= 200_000:
@@ -203,6 +215,8 @@ def automatic(
         epochs = max(3, min(20, 20_000 // images))
         if labels == "folders":  # an epoch is one pass, and nothing is looked at
             epochs = max(4, min(30, 60_000 // images))
+    if grey:
+        run = for_grey(run)
     # A new head needs some fifty steps of its own before the trunk can learn from it.
     reassign = max(run.draw.reassign, float(round(1_500 / images)))
     k = suggested_k(images)

@@ -13,7 +13,16 @@ from deepcluster import flags, reading_flags
 from deepcluster.clusters import KMeans
 from deepcluster.flags import Count, Place, refuse_unknown, shown_as
 from deepcluster.images.source import quick_check
-from deepcluster.presets import OF_LABELS, PRESETS, automatic, for_labels, with_arch, with_init
+from deepcluster.intake import Intake
+from deepcluster.presets import (
+    OF_LABELS,
+    PRESETS,
+    automatic,
+    for_grey,
+    for_labels,
+    with_arch,
+    with_init,
+)
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import UsageError
@@ -158,15 +167,18 @@ def train(words: list[str]) -> int:
     if first.index is not None and not first.index.is_file():
         raise UsageError(f"--index {first.index}: no such file; deepcluster check writes it")
 
+    grey = Intake(first.images).in_grey
+
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
             labelled = first.run.labels == "folders"
-            start = with_arch(for_labels(preset) if labelled else preset, arch)
+            start = for_grey(preset) if grey else preset
+            start = with_arch(for_labels(start) if labelled else start, arch)
             run = parsed(rest, with_init(start, init)).run
             run, of_k = with_suggested_k(run, images) if k_follows else (run, [])
             return run, [OF_LABELS, *of_k] if labelled else of_k
         timed = first.run.minutes is not None
-        start, reasons = automatic(images, gpu, timed, first.run.labels)
+        start, reasons = automatic(images, gpu, timed, first.run.labels, grey)
         if arch != start.network.arch:
             start = with_arch(start, arch)
             del reasons["network.input_size"]  # it names the other network
