@@ -270,6 +270,29 @@ def test_commands_end_with_zero_as_processes_of_their_own(images: Path, tmp_path
 
 
 @pytest.mark.parametrize("recipe", [[], ["--preset", "small"]])
+def test_what_is_kept_in_grey_is_seen_with_sobel(images: Path, tmp_path: Path, recipe: list[str]):
+    few = "--k 4 --epochs 1 --network.width 16 --device cpu --pixels.colour grey".split()
+    code, output = child.run(["train", str(images), *recipe, *few, "--out", "run"], tmp_path)
+    assert code == 0, output
+    assert "colours" not in output
+    effective = json.loads((tmp_path / "run/settings.json").read_text())["effective"]
+    assert (effective["network.front"], effective["pixels.colour"]) == ("sobel", "grey")
+    words = ["train", str(images), *recipe, *few, "--network.front", "rgb", "--out", "never"]
+    code, output = child.run(words, tmp_path)
+    assert code == 2
+    assert "--network.front rgb wants colours" in output
+
+
+def test_in_colours_a_cpu_says_why(images: Path, tmp_path: Path):
+    few = "--epochs 1 --network.width 16 --device cpu".split()
+    for out, flags, said in (("a", [], True), ("b", ["--network.front", "sobel"], False)):
+        words = ["train", str(images), *few, *flags, "--out", out]
+        code, output = child.run(words, tmp_path)
+        assert code == 0, output
+        assert ("colours: with few steps they say more" in output) == said
+
+
+@pytest.mark.parametrize("recipe", [[], ["--preset", "small"]])
 def test_what_is_packed_in_grey_is_seen_with_sobel(images: Path, tmp_path: Path, recipe: list[str]):
     assert child.run(["pack", str(images), "store"], tmp_path)[0] == 0
     few = "--k 4 --epochs 1 --network.width 16 --device cpu --out run".split()

@@ -98,6 +98,8 @@ def test_a_cpu_gets_fewer_epochs_of_more_images(
         replace(small().training, head_step=head_step),
     )
     assert "6 views" in reasons["network.views"]
+    assert "colours" in reasons["network.front"]
+    assert f"0.01, of the head {head_step} times" in reasons["training.head_step"]
     assert "the first 2 convolutions" in reasons["network.patches"]
 
 

@@ -280,7 +280,7 @@ def test_a_run_stopped_before_its_first_save_says_that_it_goes_on(
     assert "continuing" not in first
     code, output = child.run(command(images), tmp_path)
     assert code == 0, output
-    assert "continuing: no save was finished" in output
+    assert "continuing, from the first epoch: no whole save is there" in output
     got = outcome(tmp_path / "run")
     assert [name for name in uninterrupted if got[name] != uninterrupted[name]] == []
 

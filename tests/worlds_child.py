@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -32,9 +33,17 @@ def carry_out(rank: int, work: str, folder: str, port: int) -> None:
     os.environ.update({name: str(value) for name, value in {**whose, **where}.items()})
     with joined("cpu") as world:
         globals()[work](world, folder)
+        assert gloo_threads()
     # One that lets go of a tensor while Python ends would abort the process.
-    threads = [thread / "comm" for thread in Path("/proc/self/task").glob("*")]
-    assert not [name for name in map(Path.read_text, threads) if "gloo" in name]
+    assert not gloo_threads()
+
+
+def gloo_threads() -> list[str]:
+    names = []
+    for thread in Path("/proc/self/task").glob("*"):
+        with suppress(OSError):  # it has just ended
+            names.append((thread / "comm").read_text())
+    return [name for name in names if "gloo" in name]
 
 
 def leave_a_learner(world: World, folder: str) -> None:

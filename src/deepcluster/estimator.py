@@ -41,7 +41,7 @@ from deepcluster.images.kept import Pixels
 from deepcluster.images.packing import pack
 from deepcluster.images.store import Store
 from deepcluster.intake import Intake, colour_for
-from deepcluster.presets import PRESETS, automatic, for_grey, with_arch
+from deepcluster.presets import PRESETS, automatic, with_arch, with_sobel
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
 from deepcluster.runtime.errors import DataError, UsageError
@@ -140,7 +140,11 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
             joined(self.device) as world,
             Display(speaks=self.verbose and world.leads).shown() as display,
         ):
-            place = X if isinstance(X, str | Path) else self._packed(X, out)
+            place = (
+                X
+                if isinstance(X, str | Path)
+                else self._packed(X, out, world.device.type == "cuda")
+            )
             settle = partial(self._settle, grey=Intake(Path(place)).in_grey)
             asked = Asked(Path(place), settle, out=out, max_unusable=share)
             folder, _ = train(asked, world, display)
@@ -200,7 +204,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         if self.preset == "auto":
             run, reasons = automatic(images, gpu, timed=self.minutes is not None, grey=grey)
         elif (name := str(self.preset).replace("_", "-")) in PRESETS:
-            run = for_grey(PRESETS[name]()) if grey else PRESETS[name]()
+            run = with_sobel(PRESETS[name]()) if grey else PRESETS[name]()
         else:
             raise UsageError(f"no preset {self.preset!r}; there are auto, {', '.join(PRESETS)}")
         clustering = run.clustering
@@ -222,6 +226,7 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         if self.arch not in (None, run.network.arch):
             run = with_arch(run, self.arch)
             reasons.pop("network.input_size", None)  # it names the other network
+            reasons.pop("network.front", None)  # seen of that one
             if not run.network.patches:
                 reasons.pop("network.patches", None)
         network = run.network
@@ -240,13 +245,13 @@ class DeepCluster(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixi
         self._place = _PassingPlace()
         return self._place.path / "run"
 
-    def _packed(self, images: Any, out: Path) -> Path:
+    def _packed(self, images: Any, out: Path, gpu: bool) -> Path:
         """Where images that are no path are kept for the run: a store beside its folder."""
         place = out.with_name(out.name + "-images")
         source = opened(images)
         assert not isinstance(source, Store)  # that is a path
         source.refuse_without_images()
-        run, _ = self._settle(len(source.find()), gpu=False)
+        run, _ = self._settle(len(source.find()), gpu)
         store = pack(source, place, colour_for(run), Pixels(), run.speed.threads)
         index = store.index
         if left_out := index.unusable:  # rows would no longer be images

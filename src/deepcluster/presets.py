@@ -135,10 +135,10 @@ def with_arch(run: Run, arch: str) -> Run:
     return replace(run, network=replace(network, arch=arch, clustered=clustered, patches=patches))
 
 
-def for_grey(run: Run) -> Run:
-    """The run where images are packed in grey: with Sobel, unless it is the paper's on colours."""
+def with_sobel(run: Run) -> Run:
+    """The run without colours, unless it is the paper's that is about them."""
     if run == paper_rgb():
-        return run  # and will be refused
+        return run
     return replace(run, network=replace(run.network, front="sobel"))
 
 
@@ -194,7 +194,7 @@ def automatic(
         gpu: Whether there is a GPU.
         timed: Whether the user gave minutes, which then decide the number of epochs.
         labels: What the network is trained to predict.
-        grey: Whether images are packed in grey.
+        grey: Whether images are kept in grey.
     """
     where = "a GPU" if gpu else "a CPU"
     if gpu and images >= 200_000:
@@ -216,7 +216,7 @@ def automatic(
         if labels == "folders":  # an epoch is one pass, and nothing is looked at
             epochs = max(4, min(30, 60_000 // images))
     if grey:
-        run = for_grey(run)
+        run = with_sobel(run)
     # A new head needs some fifty steps of its own before the trunk can learn from it.
     reassign = max(run.draw.reassign, float(round(1_500 / images)))
     k = suggested_k(images)
@@ -239,7 +239,12 @@ def automatic(
         )
     if run.network.front == "rgb":
         reasons["network.front"] = (
-            "colours: of few images they say more than Sobel's contrasts of grey"
+            "colours: with few steps they say more than Sobel's contrasts of grey"
+        )
+    if not gpu and labels == "clusters":
+        reasons["training.head_step"] = (
+            f"steps of {run.training.step:g}, of the head {run.training.head_step:g} times as "
+            "large: what begins well is to stay, and the head begins anew"
         )
     if run.network.patches:
         reasons["network.patches"] = (

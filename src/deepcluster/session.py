@@ -127,7 +127,7 @@ def _carried_out(prepared: Prepared, asked: Asked, world: World, display: Displa
         display.say(where)
     else:
         if prepared.begun:
-            display.say("continuing: no save was finished, but the images need not be read again")
+            display.say("continuing, from the first epoch: no whole save is there")
         if run.network.init is not None:
             begin_with_weights(network, run, display)
     images = asked.intake.opened(folder, prepared.index, run, world, display)

@@ -18,10 +18,10 @@ from deepcluster.presets import (
     OF_LABELS,
     PRESETS,
     automatic,
-    for_grey,
     for_labels,
     with_arch,
     with_init,
+    with_sobel,
 )
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
@@ -45,6 +45,7 @@ SHORT = {
 
 _OF_ANY_LABELS = (
     "network.input_size",
+    "network.front",
     "network.patches",
     "precision",
     "training.schedule",
@@ -167,12 +168,12 @@ def train(words: list[str]) -> int:
     if first.index is not None and not first.index.is_file():
         raise UsageError(f"--index {first.index}: no such file; deepcluster check writes it")
 
-    grey = Intake(first.images).in_grey
+    grey = Intake(first.images).in_grey or first.run.pixels.colour == "grey"
 
     def settle(images: int, gpu: bool) -> tuple[Run, list[str]]:
         if preset is not None:
             labelled = first.run.labels == "folders"
-            start = for_grey(preset) if grey else preset
+            start = with_sobel(preset) if grey else preset
             start = with_arch(for_labels(start) if labelled else start, arch)
             run = parsed(rest, with_init(start, init)).run
             run, of_k = with_suggested_k(run, images) if k_follows else (run, [])
@@ -182,6 +183,7 @@ def train(words: list[str]) -> int:
         if arch != start.network.arch:
             start = with_arch(start, arch)
             del reasons["network.input_size"]  # it names the other network
+            reasons.pop("network.front", None)  # seen of that one
         start = with_init(start, init)
         if not start.network.patches:  # other networks and given weights have none
             reasons.pop("network.patches", None)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from deepcluster.images.crops import CropRange
 from deepcluster.images.jitter import Jitter
-from deepcluster.presets import automatic, paper_rgb, small, small_alexnet
+from deepcluster.presets import automatic, paper_rgb, small, small_alexnet, with_sobel
 from deepcluster.pseudolabels import Draw
 from deepcluster.settings import Run
 from deepcluster.studies.terms import Grid, Terms, recipe_for
@@ -39,9 +39,9 @@ def test_the_supervised_baseline_is_the_recipes_network_on_the_papers_crops(term
     assert [one.network.front for one in terms.supervised()] == 4 * [recipe.network.front]
 
 
-def test_a_recipe_that_nobody_named_begins_with_sobel_as_the_papers_rows_do():
+def test_recipes_begin_with_sobel_as_the_papers_rows_do():
     assert automatic(5_000, gpu=False)[0].network.front == "rgb"
     for gpu in (False, True):
         assert recipe_for(None, 5_000, gpu, timed=False).network.front == "sobel"
-    assert recipe_for("small", 5_000, gpu=False, timed=False) == small()
+    assert recipe_for("small", 5_000, gpu=False, timed=False) == with_sobel(small())
     assert recipe_for("paper_rgb", 5_000, gpu=False, timed=False) == paper_rgb()

@@ -17,9 +17,13 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
     for part in module.modules():
         # As module.to_empty does it, without half of torch's compiler, which that loads.
         for name, weight in part.named_parameters(recurse=False):
-            setattr(part, name, nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype)))
+            setattr(
+                part,
+                name,
+                nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype, device="cpu")),
+            )
         for name, figure in part.named_buffers(recurse=False):
-            setattr(part, name, torch.empty(figure.shape, dtype=figure.dtype))
+            setattr(part, name, torch.empty(figure.shape, dtype=figure.dtype, device="cpu"))
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(
                 part.weight, mode="fan_out", nonlinearity="relu", generator=generator

@@ -11,7 +11,14 @@ from typing import Literal, TypeVar
 from deepcluster.clusters import KMeans, PowerIteration
 from deepcluster.evaluation.linear_probe import LinearProbe
 from deepcluster.evaluation.mlp import MLPProbe
-from deepcluster.presets import PRESETS, automatic, for_labels, paper_alexnet, with_arch
+from deepcluster.presets import (
+    PRESETS,
+    automatic,
+    for_labels,
+    paper_alexnet,
+    with_arch,
+    with_sobel,
+)
 from deepcluster.runtime.errors import UsageError
 from deepcluster.settings import Run, suggested_k
 from deepcluster.studies.tasks import Task
@@ -165,12 +172,11 @@ def _precision(run: Run) -> Literal["float32", "tf32", "bfloat16"]:
 def recipe_for(preset: str | None, images: int, gpu: bool, *, timed: bool) -> Run:
     """The recipe of this name; without one, what so many images and the device ask for.
 
-    That one begins with Sobel, as the paper's rows do: those on colours are named so.
+    It begins with Sobel, as the paper's rows do, those on colours being named so; but for
+    paper-rgb.
     """
-    if preset is not None:
-        return PRESETS[_spelled(preset)]()
-    recipe = automatic(images, gpu, timed)[0]
-    return replace(recipe, network=replace(recipe.network, front="sobel"))
+    named = PRESETS[_spelled(preset)]() if preset is not None else None
+    return with_sobel(named or automatic(images, gpu, timed)[0])
 
 
 def refuse_preset(name: str | None) -> None:
