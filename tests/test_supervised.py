@@ -151,10 +151,11 @@ def test_nothing_is_announced_of_clusterings_that_are_not_made(images: Path, tmp
     code, output = child.run(["train", str(images), *words.split()], tmp_path)
     assert code == 0, output
     said = [line for line in output.splitlines() if line.startswith("  ")]
-    first, second, third = said
+    first, second, third, fourth = said
     assert first == "  a narrow AlexNet at 64 px: 48 images on a CPU"
-    assert second.startswith("  the first 2 convolutions begin as groups of patches: ")
-    assert third.startswith("  what suits labels: the paper's crops, a step that falls")
+    assert second.startswith("  colours: ")
+    assert third.startswith("  the first 2 convolutions begin as groups of patches: ")
+    assert fourth.startswith("  what suits labels: the paper's crops, a step that falls")
 
 
 def test_settings_suit_labels_with_a_preset_too_unless_others_are_given(
