@@ -1,5 +1,8 @@
 """Power iteration clustering: two triangles by hand, its laws, and real features."""
 
+from collections import defaultdict
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 import torch
@@ -48,9 +51,10 @@ def test_one_iteration_of_the_paper_by_hand():
     # twice and 2 once, so all climb to 1.
     rows = torch.tensor([[0.0], [1.0], [2.0]])
     settings_by_hand = PowerIteration(neighbours=1, sigma=1.0, alpha=0.5, iterations=1)
-    graph = csr_array(np.exp(-1) * np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0]]))
+    both_ways = csr_array(np.exp(-1) * np.array([[0, 2, 0], [2, 0, 1], [0, 1, 0]]))
     v = np.exp(-1) * np.array([2, 3, 1]) + 1
-    np.testing.assert_allclose(settings_by_hand._heights(graph).numpy(), v / v.sum())
+    heights = settings_by_hand._heights(both_ways).numpy()
+    np.testing.assert_allclose(np.diff(heights), np.diff(3 * v / v.sum()))
     assert settings_by_hand(rows).labels.tolist() == [0, 0, 0]
     assert settings_by_hand(rows).margins.tolist() == [torch.inf] * 3
 
@@ -65,7 +69,7 @@ def test_the_steepest_edges_close_no_cycle_and_every_component_has_one_peak(seed
     graph = nearest(rows, rows, pic.neighbours, skip_self_from=0)
     weights = torch.zeros(n, n, dtype=torch.float64)
     weights.scatter_(1, graph.index, torch.exp(-graph.distance / pic.sigma**2))
-    heights = pic._heights(csr_array(weights.numpy()))
+    heights = pic._heights(csr_array((weights + weights.T).numpy()))
     followed = weights if update == "paper" else weights + weights.T
     uphill = steepest_edges(csr_array(followed.numpy()), heights)
     climbs = uphill >= 0
@@ -92,6 +96,13 @@ def test_singletons_join_their_nearest_neighbour_in_a_group():
     assert merged.labels.tolist() == [0, 1, 0, 1, 0, 1, 1]
 
 
+def test_the_nearest_neighbour_is_joined_not_the_first_of_the_rows():
+    # The last row is nearer to the group of the fourth row than to that of the first.
+    rows = torch.tensor([0.0, 0.1, 0.2, 10.0, 10.1, 10.2, 5.5])[:, None]
+    merged = PowerIteration(neighbours=5, sigma=0.1, merge_singletons=True)(rows)
+    assert merged.labels.tolist() == [0, 0, 0, 1, 1, 1, 1]
+
+
 def whitened_digits(dimensions, unit_length=True):
     images, digits = load_digits(return_X_y=True)
     rows = PCA(dimensions, whiten=True, random_state=0).fit_transform(images)
@@ -102,10 +113,10 @@ def whitened_digits(dimensions, unit_length=True):
 
 @pytest.mark.parametrize("update", ["paper", "released"])
 def test_a_sigma_far_below_the_distances_leaves_rows_alone_and_says_so(update):
-    # Neighbours are 2.6 apart: exp(-2.6^2 / 0.2^2) adds nothing to a height in float64.
+    # Neighbours are 2.6 apart: exp(-2.6^2 / 0.05^2) is zero in float64.
     rows, _ = whitened_digits(16, unit_length=False)
-    with pytest.warns(ManySingletons, match='sigma = 0.2 is small.*use sigma="auto"'):
-        clusters = PowerIteration(update=update)(rows)
+    with pytest.warns(ManySingletons, match='sigma = 0.05 is small.*use sigma="auto"'):
+        clusters = PowerIteration(sigma=0.05, update=update)(rows)
     assert (clusters.sizes == 1).sum() > len(rows) / 3
 
 
@@ -153,11 +164,60 @@ def test_settings_that_make_no_sense(settings, said):
         PowerIteration(**settings)(torch.randn(10, 2))
 
 
-def test_heights_beyond_all_numbers_are_said():
+def climbed(graph, pic):
+    """The component of each row in numbers of 80 digits, as paper and released code have it."""
+    with localcontext(prec=80):
+        n, width = len(graph.index), Decimal(repr(pic.sigma)) ** 2
+        to, both = [{} for _ in range(n)], [defaultdict(Decimal) for _ in range(n)]
+        for i, (near, far) in enumerate(zip(graph.index.tolist(), graph.distance, strict=True)):
+            for j, squared in zip(near, far.tolist(), strict=True):
+                w = (-Decimal(squared) / width).exp()
+                to[i][j] = w
+                both[i][j] += w
+                both[j][i] += w
+        alpha = Decimal(repr(pic.alpha))
+        v = [Decimal(1) / n] * n
+        for _ in range(pic.iterations):
+            came = [alpha * sum(w * v[j] for j, w in row.items()) for row in both]
+            stays = v if pic.update == "paper" else [Decimal(1) / n] * n
+            v = [c + (1 - alpha) * s for c, s in zip(came, stays, strict=True)]
+            total = sum(v)
+            v = [height / total for height in v]
+        peak = list(range(n))
+        for i, row in enumerate(to if pic.update == "paper" else both):
+            gain, j = max(((w * (v[j] - v[i]), -j) for j, w in row.items()), default=(0, 0))
+            if gain > 0:
+                peak[i] = -j
+    for _ in range(n):
+        peak = [peak[j] for j in peak]
+    return in_order_of_appearance(torch.tensor(peak))
+
+
+@pytest.mark.parametrize("update", ["paper", "released"])
+@pytest.mark.parametrize(("sigma", "alpha"), [(0.2, 1e-3), (1.0, 1e-3), (0.2, 0.5)])
+def test_groups_are_those_of_eighty_digits(update, sigma, alpha):
+    """Of unit rows in many dimensions, whose neighbours are 1.1 apart: much, beside sigma.
+
+    Weights are 1e-13 there: heights differ by less than a float64 can add to them, and yet by much
+    of what they have risen.
+    """
+    rows = torch.randn(60, 40, generator=torch.Generator().manual_seed(3))
+    rows = torch.nn.functional.normalize(rows)
+    pic = PowerIteration(sigma=sigma, alpha=alpha, update=update, iterations=30)
+    graph = nearest(rows, rows, pic.neighbours, skip_self_from=0)
+    before = graph.index.clone()
+    labels = in_order_of_appearance(pic.components(graph))
+    assert torch.equal(graph.index, before)  # nearest first, still
+    assert torch.equal(labels, climbed(graph, pic))
+    assert 1 < int(labels.max()) + 1 < 30
+
+
+def test_heights_stay_numbers_however_often_they_are_updated():
     rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
-    pic = PowerIteration(sigma=10.0, alpha=1.0, update="released", iterations=2000)
-    with pytest.raises(NumericsError, match="grow beyond all numbers"):
-        pic(rows)
+    for update in ("paper", "released"):
+        for alpha in (0.5, 1.0):
+            pic = PowerIteration(sigma=10.0, alpha=alpha, update=update, iterations=2000)
+            assert 1 <= pic(rows).count < 30
 
 
 @pytest.mark.filterwarnings("ignore::deepcluster.runtime.errors.ManySingletons")

@@ -19,7 +19,7 @@ from deepcluster.clusters.gate import checked
 from deepcluster.clusters.graph import nearest_others
 from deepcluster.clusters.neighbours import Neighbours, nearest
 from deepcluster.clusters.totals import group_means
-from deepcluster.runtime.errors import ManySingletons, NumericsError, UsageError
+from deepcluster.runtime.errors import ManySingletons, UsageError
 from deepcluster.runtime.world import World
 
 
@@ -82,15 +82,11 @@ class PowerIteration:
         width = min(max(float(sigma) * float(sigma), sys.float_info.min), sys.float_info.max)
         weights = torch.exp(-graph.distance / width).flatten().numpy()
         places = graph.index.flatten().numpy(), np.arange(0, n * count + 1, count)
-        G = csr_array((weights, *places), shape=(n, n))
+        G = csr_array((weights, *places), shape=(n, n), copy=True)  # whose order is now its own
         G.sort_indices()  # sums are taken in the order of the rows, whichever neighbour is nearer
-        heights = self._heights(G)
-        if not bool(heights.isfinite().all()):
-            raise NumericsError(
-                f"with alpha = {self.alpha} and {self.iterations} iterations the heights grow "
-                "beyond all numbers: use a smaller alpha, or fewer iterations"
-            )
-        uphill = steepest_edges(G if self.update == "paper" else csr_array(G + G.T), heights)
+        both_ways = csr_array(G + G.T)
+        heights = self._heights(both_ways)
+        uphill = steepest_edges(G if self.update == "paper" else both_ways, heights)
         climbs = (uphill >= 0).nonzero()[:, 0]
         edges = np.ones(len(climbs), dtype=bool), (climbs.numpy(), uphill[climbs].numpy())
         # Every edge leads to a strictly greater height, so the edges close no cycle: they are
@@ -98,22 +94,25 @@ class PowerIteration:
         _, labels = connected_components(csr_array(edges, shape=(n, n)), directed=False)
         return torch.from_numpy(labels).long()
 
-    def _heights(self, graph: csr_array) -> Tensor:
-        """(n,) float64: v after the last iteration."""
-        n = graph.shape[0]
-        v = np.full(n, 1 / n)
+    def _heights(self, both_ways: csr_array) -> Tensor:
+        """(n,) float64: n times v after the last iteration, less what all rows have in common.
+
+        Heights are compared, never added up. Where neighbours are far apart beside sigma, rows rise
+        by 1e-16 of what they begin with and less, and v itself would not tell them apart: v is
+        `common` + `rise`, and what tells rows apart stays as exact as a float64 is.
+        """
+        common, rise = 1.0, np.zeros(both_ways.shape[0])
         # On the CPU, where sums are always taken in the same order, so that ties fall the same way.
-        match self.update:
-            case "paper":
-                both_ways = csr_array(graph + graph.T)
-                for _ in range(self.iterations):
-                    v = self.alpha * (both_ways @ v) + (1 - self.alpha) * v
-                    v /= v.sum()  # v is never negative: its sum is its L1 norm
-            case "released":
-                incoming = csr_array(graph.T)
-                for _ in range(self.iterations):
-                    v = self.alpha * (incoming @ v) + (1 - self.alpha) / n
-        return torch.from_numpy(v)
+        for _ in range(self.iterations):
+            gained = self.alpha * (both_ways @ (common + rise))
+            match self.update:
+                case "paper":
+                    common, rise = (1 - self.alpha) * common, (1 - self.alpha) * rise + gained
+                case "released":
+                    common, rise = 1 - self.alpha, gained
+            norm = (common + rise.mean()) or 1.0  # L1; nothing is below zero
+            common, rise = common / norm, rise / norm
+        return torch.from_numpy(rise)
 
     def _check(self) -> None:
         for name, value, least in (
