@@ -45,6 +45,30 @@ def test_the_uncurated_list_is_zipf_with_scenes(folders: tuple[Path, Path], tmp_
     assert mixed.read_bytes() == first
 
 
+@pytest.mark.parametrize("sizes", [(40, 40), (200, 20, 20, 20), (300, 5, 5, 5, 5, 5), (9,) * 40])
+def test_both_lists_are_as_long_and_the_other_as_balanced_as_can_be(
+    sizes: tuple[int, ...], tmp_path: Path
+):
+    for kind, counts in (("obj", sizes), ("scene", (60, 60))):
+        for number, count in enumerate(counts):
+            folder = tmp_path / kind / f"{kind}{number:02d}"
+            folder.mkdir(parents=True)
+            for image in range(count):
+                Image.new("L", (2, 2)).save(folder / f"{image}.png")
+    mixed, balanced = tmp_path / "lists/mixed.csv", tmp_path / "lists/balanced.csv"
+    write_uncurated(mixed, balanced, tmp_path / "obj", tmp_path / "scene", seed=0, how=Pixels())
+    even = listed(balanced)
+    assert len(even) == len(listed(mixed)) == len({path for path, _ in even})
+    counts = Counter(label for _, label in even)
+    most = max(counts.values())
+    for number, size in enumerate(sizes):
+        # Either all of a class, or about as many as of any other: the last few are drawn at random.
+        assert counts[f"obj{number:02d}"] >= min(size, most) - max(4, most // 10)
+    if max(sizes) > 100:  # and which of them is not by name
+        chosen = {Path(path).stem for path, label in even if label == "obj00"}
+        assert chosen != {f"{image}" for image in range(len(chosen))}
+
+
 def test_images_without_classes_are_refused(folders: tuple[Path, Path], tmp_path: Path):
     flat = tmp_path / "flat"
     flat.mkdir()

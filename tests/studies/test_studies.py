@@ -14,9 +14,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from PIL import Image
 
+from deepcluster.clusters import PowerIteration
 from deepcluster.evaluation.bench import Bench
 from deepcluster.evaluation.transfer import UNKNOWN
 from deepcluster.evaluation.voc_classification import VOCClassification
+from deepcluster.presets import paper_pic
 from deepcluster.reproduce_command import BY_NAME
 from deepcluster.runtime.errors import DataError
 from deepcluster.settings import Run
@@ -191,11 +193,53 @@ def test_shares_of_the_gap_are_those_of_the_paper(terms: Terms):
     assert [round(value) for value in shares[0].lines[0].paper] == [17, 63, 78, 73, 60]  # type: ignore[arg-type]
 
 
+def test_the_best_layer_is_the_best_on_held_out_images():
+    layers = [
+        {"layer": "conv1", "top1": 0.3, "held_out_top1": 0.5},
+        {"layer": "conv2", "top1": 0.4, "held_out_top1": 0.4},
+    ]
+    assert Measured("one", 0, {"first": {"result": {"layers": layers}}}).best_layer("first") == 30
+
+
+def test_where_passes_do_not_divide_clusterings_are_whole(terms: Terms):
+    odd = replace(terms.recipe, epochs=7, draw=replace(terms.recipe.draw, reassign=2.0))
+    rows = reassign.rows(replace(terms, recipe=odd))
+    assert [row.run.epochs for row in rows] == [28, 14, 7, 4, 2]
+    assert {row.run.epochs * row.run.draw.reassign for row in rows} == {14}
+    assert [row.name for row in rows][2:] == [
+        "every 2 passes",
+        "every 3.5 passes",
+        "every 7 passes",
+    ]
+
+
+def test_power_iteration_says_where_its_sigma_is_not_the_papers(terms: Terms):
+    def of(run: Run) -> Row:
+        rows = table1.rows(replace(terms, recipe=run))
+        return next(row for row in rows if row.name == "PIC")
+
+    said = of(terms.recipe)
+    assert said.run.clustering == PowerIteration(sigma="auto")
+    assert said.note == "sigma is the median distance to the 5th neighbour (paper: 0.2)"
+    own = of(paper_pic())
+    assert own.run.clustering == PowerIteration(sigma=0.2)
+    assert own.note == ""
+
+
 def test_a_bar_in_a_figure_is_a_spread_that_is_known(terms: Terms):
     judged = [
         {
             "first": {
-                "result": {"layers": [{"layer": "conv1", "top1": share, "ten_crops_top1": 0.9}]}
+                "result": {
+                    "layers": [
+                        {
+                            "layer": "conv1",
+                            "top1": share,
+                            "held_out_top1": share,
+                            "ten_crops_top1": 0.9,
+                        }
+                    ]
+                }
             }
         }
         for share in (0.2, 0.3, 0.4)
@@ -223,7 +267,8 @@ def test_a_bar_in_a_figure_is_a_spread_that_is_known(terms: Terms):
 
 def test_the_papers_figures_on_places_stand_beside_ours_on_the_second_data(terms: Terms):
     judged = {
-        data.name: {"result": {"layers": [{"layer": "conv1", "top1": 0.2}]}} for data in terms.data
+        data.name: {"result": {"layers": [{"layer": "conv1", "top1": 0.2, "held_out_top1": 0.2}]}}
+        for data in terms.data
     }
     results = Results((Row("curated", terms.recipe),), (Measured("curated", 0, judged),))
     theirs = [section.lines[0].paper for section in uncurated.sections(results, terms)]
@@ -295,7 +340,7 @@ def test_no_share_of_a_gap_that_may_be_chance(
         rows = [row for row in study.rows(first) if row.name in figures]
         measured = []
         for name, value in figures.items():
-            layers = [{"layer": "fc8", "top1": value / 100}]
+            layers = [{"layer": "fc8", "top1": value / 100, "held_out_top1": 0.5}]
             judged = {"first": {"result": {"layers": layers, "tested_on": tested_on}}}
             measured.append(Measured(name, 0, judged))
         sections = study.sections(Results(tuple(rows), tuple(measured)), first)
@@ -419,7 +464,7 @@ def test_the_share_of_mlp_is_the_papers(terms: Terms):
     rows = mlp.rows(terms)
 
     def measured(name: str) -> Measured:
-        layers = [{"layer": "fc8", "top1": mlp.PRINTED[name] / 100}]
+        layers = [{"layer": "fc8", "top1": mlp.PRINTED[name] / 100, "held_out_top1": 0.5}]
         result = {"layers": layers, "tested_on": 50_000}
         return Measured(name, 0, {data.name: {"result": result} for data in terms.data})
 

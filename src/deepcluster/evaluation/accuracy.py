@@ -32,9 +32,9 @@ class Counted:
         self._images = 0
 
     def add(self, scores: Tensor, classes: Tensor) -> None:
-        """Count the guesses of layers x B x candidates x classes scores."""
-        best = scores.topk(min(FIVE, scores.shape[3]), dim=3).indices
-        right = best == classes[:, None, None]
+        """Count the guesses of layers x B x candidates x classes scores; -inf is no guess."""
+        best = scores.topk(min(FIVE, scores.shape[3]), dim=3)
+        right = (best.indices == classes[:, None, None]) & (best.values > -torch.inf)
         self._right[0] += right[..., 0].sum(dim=1)
         self._right[1] += right.any(dim=3).sum(dim=1)
         self._strange += (~scores.isfinite()).sum(dim=(1, 3))

@@ -32,6 +32,8 @@ class Evaluated:
     """The layer that is grouped, or would be."""
     views: int = 1
     """Of an image, over which it is averaged."""
+    dimensions: int | None = None
+    """That it is whitened to, or would be; none where no run says so."""
 
     @property
     def seen(self) -> nn.Module:
@@ -43,7 +45,9 @@ class Evaluated:
         effective = folder.settings["effective"]
         # Earlier runs grouped the top, of one view, and did not say so.
         clustered = str(effective.get("network.clustered", "top"))
-        return replace(self, clustered=clustered, views=int(effective.get("network.views", 1)))
+        views = int(effective.get("network.views", 1))
+        dimensions = effective.get("whitening.dimensions")
+        return replace(self, clustered=clustered, views=views, dimensions=dimensions)
 
     @property
     def colour(self) -> Colour:

@@ -23,6 +23,7 @@ from deepcluster.features import PCA
 from deepcluster.runtime.errors import UsageError
 
 _QUERIES = 1024  # votes counted at once
+_DIMENSIONS = 256  # as in the paper
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class KNearest:
     temperature: float = 0.07
     """A neighbour of cosine c has weight exp(c / temperature)."""
 
-    dimensions: int = 256
-    """Dimensions of a whitening that is not the run's own."""
+    dimensions: int | None = None
+    """Dimensions of a whitening that is not the run's own; the run's, or --like's, if not given, \
+    and 256 where there is none."""
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
@@ -51,7 +53,12 @@ class KNearest:
         refuse_beyond(
             ("--neighbours", self.neighbours, voting, "numbers from 1 on"),
             ("--temperature", f"{self.temperature:g}", warm, "a number above 0"),
-            ("--dimensions", self.dimensions, self.dimensions >= 1, "at least 1"),
+            (
+                "--dimensions",
+                self.dimensions,
+                self.dimensions is None or self.dimensions >= 1,
+                "at least 1",
+            ),
         )
 
     def __call__(
@@ -72,7 +79,8 @@ class KNearest:
         if self.features == "whitened":
             pca, whose = subject.pca, "the run's"
             if pca is None or self.layer is not None or not _whitens(pca):
-                pca = whitening_of(network, read, train.images, self.dimensions, bench)
+                dimensions = self.dimensions or subject.dimensions or _DIMENSIONS
+                pca = whitening_of(network, read, train.images, dimensions, bench)
                 whose = "of the training images"
         rows = unit_rows(network, read, train.images, pca, bench, "looking at training images")
         rows = world.gather(rows)
@@ -101,14 +109,14 @@ class KNearest:
         )
 
     def _votes(self, squared: Tensor, classes: Tensor, train: LabelledImages) -> Tensor:
-        """B x classes: the weights of the neighbours of each class."""
+        """B x classes: the weights of the neighbours of each class, -inf for one without any."""
         cosine = 1 - squared / 2  # of unit rows
         # One factor for all neighbours of a query changes no order, and keeps exp in its range.
         weights = ((cosine - cosine[:, :1]) / self.temperature).exp()
         votes = torch.zeros(
             len(squared), len(train.names), dtype=weights.dtype, device=squared.device
         )
-        return votes.scatter_add_(1, classes, weights)
+        return votes.scatter_add_(1, classes, weights).where(votes > 0, -torch.inf)
 
     def _possible(self, images: int, bench: Bench) -> list[int]:
         possible = [k for k in self.neighbours if k <= images]

@@ -136,9 +136,10 @@ class Classifiers:
         """Learn from these images."""
         course, bench, world = self.course, self.bench, self.bench.world
         self._settle(part)
-        self._normalise_by_batch(True)
         every = np.unique(np.linspace(0, len(part) - 1, _MEASURED).astype(np.int64))
+        # Before batches tell norms what is usual: origin and unit depend on no batch.
         self.features.measure(part.images, part.places[every].tolist())
+        self._normalise_by_batch(True)
         (width,) = self.features.widths.values()
         widths = (width, self._hidden, part.labels.shape[1])
         self.readout = MLPReadout(

@@ -182,6 +182,8 @@ class VOCClassification:
             "seeds": None,
             **course,
         }
+        if bench.world.size > 1:  # each has dropout, and batch norms that learn, of its own
+            settings["processes"] = bench.world.size
         data = {one.split: one.described() for one in sets}
 
         def choice_of(seed: int) -> dict[str, Any]:

@@ -5,6 +5,9 @@ Its columns about VOC 2007 are not here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from deepcluster.settings import Run
 from deepcluster.studies import paper
 from deepcluster.studies.drawing import bars_of_first_data
 from deepcluster.studies.study import Results, Row, Section, Study
@@ -15,13 +18,16 @@ from deepcluster.studies.uncurated import prepare
 
 def rows(terms: Terms) -> list[Row]:
     """Two sets of equally many images, two clusterings, and the network untrained."""
-    clusterings = {"k-means": terms.with_k(terms.k), "PIC": terms.with_power_iteration()}
+    clusterings: dict[str, tuple[Callable[..., Row], Run]] = {
+        "k-means": (Row, terms.with_k(terms.k)),
+        "PIC": (Row.by_power_iteration, terms.with_power_iteration()),
+    }
     lists = {"curated": terms.curated, "uncurated": terms.uncurated}
     return [
         *(
-            Row(f"{images}, {clustering}", terms.on_fewer(place, run), images=place)
+            made(f"{images}, {clustering}", terms.on_fewer(place, run), images=place)
             for images, place in lists.items()
-            for clustering, run in clusterings.items()
+            for clustering, (made, run) in clusterings.items()
         ),
         Row("random", terms.recipe, trained=False),
     ]

@@ -30,7 +30,7 @@ def sections(results: Results, terms: Terms) -> list[Section]:
     """Accuracy by layer, and agreement with the labels."""
     said = {
         "uniform": "what the paper says",
-        "natural": "what its code does",
+        "natural": "what its code comes to",
         "weighted": "equivalent, says the paper",
     }
     return by_layer(results, terms, said)

@@ -39,7 +39,8 @@ def write_uncurated(
     """List classes of very different sizes, mixed with scenes; and as many balanced images.
 
     The class of rank r keeps 1/r of its images (Zipf), ranks drawn at random; the scenes are half
-    as many again as that, or all there are. The balanced list has equally many images of objects.
+    as many again as that, or all there are. The balanced list has as many images, of every class
+    equally many or all it has; where all classes together have fewer, so has the mixed list.
     Links are followed as `how` says.
     """
     by_class = _by_class(objects, how)
@@ -53,11 +54,24 @@ def write_uncurated(
     in_scenes = sorted(_by_class(scenes, how).items())
     of_scenes = [entry for _, entries in in_scenes for entry in entries]
     added = _some(of_scenes, len(unbalanced) // 2, seed, "scenes")
-    total = len(unbalanced) + len(added)
-    share = -(-total // len(by_class))
-    even = [entry for name, entries in sorted(by_class.items()) for entry in entries[:share]]
-    _write(mixed, [*unbalanced, *added])
+    both = [*unbalanced, *added]
+    share = _share(list(map(len, by_class.values())), len(both))
+    even = [
+        entry
+        for name, entries in sorted(by_class.items())
+        for entry in _some(entries, share, seed, f"balanced/{name}")
+    ]
+    total = min(len(both), len(even))
+    _write(mixed, _some(both, total, seed, "mixed"))
     _write(balanced, _some(even, total, seed, "balanced"))
+
+
+def _share(sizes: list[int], total: int) -> int:
+    """The fewest images of each class, or all it has, that together are so many, or all."""
+    share = 0
+    while share < max(sizes) and sum(min(size, share) for size in sizes) < total:
+        share += 1
+    return share
 
 
 def _by_class(place: Path, how: Pixels) -> dict[str, list[_Entry]]:

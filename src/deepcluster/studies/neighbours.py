@@ -14,7 +14,7 @@ _QUERIES = 6
 
 def rows(terms: Terms) -> list[Row]:
     """The recipe with power iteration, as in the paper."""
-    return [Row("DeepCluster PIC", terms.with_power_iteration())]
+    return [Row.by_power_iteration("DeepCluster PIC", terms.with_power_iteration())]
 
 
 def draw(exhibits: Sequence[Exhibit], choices: Choices) -> Drawn:

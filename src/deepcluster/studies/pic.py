@@ -21,7 +21,7 @@ def rows(terms: Terms) -> list[Row]:
         Row.tuned("supervised", terms.supervised()),
         Row("random", terms.recipe, trained=False, every_seed=True),
         Row("k-means", terms.with_k(terms.k), every_seed=True),
-        Row("PIC", terms.with_power_iteration(), every_seed=True),
+        Row.by_power_iteration("PIC", terms.with_power_iteration(), every_seed=True),
     ]
 
 

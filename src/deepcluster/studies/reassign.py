@@ -17,19 +17,12 @@ def rows(terms: Terms) -> list[Row]:
     """One row for every number of passes; all see as many images as the recipe."""
     recipe = terms.recipe
     seen = recipe.epochs * recipe.draw.reassign
-    return [
-        Row(
-            _name(passes),
-            replace(
-                recipe,
-                epochs=max(1, round(seen / passes)),
-                draw=replace(recipe.draw, reassign=float(passes)),
-            ),
-            note=f"{max(1, round(seen / passes))} clusterings",
-        )
-        for passes in PASSES
-        if passes <= seen
-    ]
+    made = []
+    for clusterings in (round(seen / passes) for passes in PASSES if passes <= seen):
+        passes = seen / clusterings  # where they do not divide, the clusterings are whole
+        run = replace(recipe, epochs=clusterings, draw=replace(recipe.draw, reassign=passes))
+        made.append(Row(_name(passes), run, note=f"{clusterings} clusterings"))
+    return made
 
 
 def _name(passes: float) -> str:

@@ -16,7 +16,7 @@ def rows(terms: Terms) -> list[Row]:
     """The recipe with either clustering."""
     return [
         Row("k-means", terms.with_k(terms.k)),
-        Row("PIC", terms.with_power_iteration()),
+        Row.by_power_iteration("PIC", terms.with_power_iteration()),
     ]
 
 

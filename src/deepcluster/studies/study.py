@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
+from deepcluster.clusters import PowerIteration
 from deepcluster.evaluation.probe import Choices
 from deepcluster.settings import Run, flat
 from deepcluster.studies.paper import Figures
@@ -56,6 +57,16 @@ class Row:
         """The best of some candidates, by the held-out part of the training images."""
         return Row(name, candidates[0], candidates=candidates, **more)
 
+    @staticmethod
+    def by_power_iteration(name: str, run: Run, **more: Any) -> Row:
+        """A row of the paper's other clustering, which says where its sigma is not the paper's."""
+        row = Row(name, run, **more)
+        sigma = run.clustering.sigma if isinstance(run.clustering, PowerIteration) else None
+        if sigma == PowerIteration().sigma:
+            return row
+        whose = "the median distance to the 5th neighbour" if sigma == "auto" else f"{sigma:g}"
+        return row.noted(f"sigma is {whose} (paper: {PowerIteration().sigma:g})")
+
     def noted(self, note: str) -> Row:
         """The row with one more thing said of it."""
         return replace(self, note=f"{self.note}; {note}" if self.note else note)
@@ -77,6 +88,12 @@ class Measured:
         key = "ten_crops_top1" if ten_crops else "top1"
         layers = self.judged[data]["result"]["layers"]
         return {layer["layer"]: 100 * layer[key] for layer in layers if layer[key] is not None}
+
+    def best_layer(self, data: str) -> float:
+        """Accuracy in percent at the layer that is best on held-out training images."""
+        layers = self.judged[data]["result"]["layers"]
+        best: float = max(layers, key=lambda layer: layer["held_out_top1"])["top1"]
+        return 100 * best
 
     @property
     def journal(self) -> list[dict[str, Any]]:
@@ -179,8 +196,8 @@ class Results:
         return Line(row, paper, ours, self.note(row, data))
 
     def best_layer(self, row: str, data: str) -> Figured | None:
-        """Accuracy at the layer that is best for each seed, over seeds."""
-        bests = [max(entry.top1(data).values()) for entry in self.of(row)]
+        """Accuracy at the layer that is best on held-out images for each seed, over seeds."""
+        bests = [entry.best_layer(data) for entry in self.of(row)]
         return Figured.of(bests) if bests else None
 
 

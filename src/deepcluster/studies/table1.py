@@ -25,7 +25,7 @@ def rows(terms: Terms) -> list[Row]:
         Row.tuned("supervised", terms.supervised()),
         Row("DeepCluster", terms.recipe, every_seed=True),
         Row("paper values", terms.paper_values(), note=_paper_values_note(terms)),
-        Row("PIC", terms.with_power_iteration()),
+        Row.by_power_iteration("PIC", terms.with_power_iteration()),
         Row(other.upper(), terms.with_front(other)),
     ]
     if terms.both_fronts:

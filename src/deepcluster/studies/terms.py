@@ -124,8 +124,9 @@ class Terms:
         return replace(self, recipe=with_arch(self.recipe, arch))
 
     def with_power_iteration(self) -> Run:
-        """The recipe with the paper's other clustering; sigma from the distances themselves."""
-        clustering = PowerIteration(sigma="auto")
+        """The recipe with the paper's other clustering: its own, else with sigma by distances."""
+        own = self.recipe.clustering
+        clustering = own if isinstance(own, PowerIteration) else PowerIteration(sigma="auto")
         return replace(self.recipe, clustering=clustering, clustering_start="random")
 
     def paper_values(self) -> Run:

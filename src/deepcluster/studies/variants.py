@@ -19,7 +19,7 @@ def rows(terms: Terms) -> list[Row]:
     return [
         Row("DeepCluster", terms.recipe, every_seed=True),
         Row("uncurated", terms.on_fewer(terms.uncurated), images=terms.uncurated, note=fewer),
-        Row("PIC", terms.with_power_iteration()),
+        Row.by_power_iteration("PIC", terms.with_power_iteration()),
         Row("RGB", terms.with_front("rgb")),
     ]
 
