@@ -21,7 +21,9 @@ def test_the_map_has_one_line_for_every_file():
         for path in (*SOURCE.rglob("*.py"), *SOURCE.rglob("*.c"))
         if path.name not in ("__init__.py", "__main__.py")
     }
-    mapped = re.findall(r"^\| `(src/[^`]+)` \|", (ROOT / "docs" / "map.md").read_text(), re.MULTILINE)
+    mapped = re.findall(
+        r"^\| `(src/[^`]+)` \|", (ROOT / "docs" / "map.md").read_text(), re.MULTILINE
+    )
     assert sorted(mapped) == sorted(files)
 
 

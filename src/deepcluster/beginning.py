@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,6 +39,14 @@ def network_begun(run: Run, images: Images, world: World, display: Display) -> N
     network = on_device(run, world)
     if run.network.patches:
         find_first_filters(network, images, run, world, display)
+    return network
+
+
+def as_it_began(run: Run, images: Images, world: World, display: Display) -> Network:
+    """The network of a run before its first step, made once more, by this process alone."""
+    network = network_begun(run, images, replace(world, rank=0, size=1), display)
+    if run.network.init is not None:
+        begin_with(network, Path(run.network.init))
     return network
 
 

@@ -1,7 +1,8 @@
 """What the page needs of images and network, kept while both are at hand; then the page itself.
 
-Bounded work, whatever the size of the run: thumbnails of a selection, the untrained network beside
-the trained one on a sample, the first layer's filters, and what excites a deeper layer.
+Bounded work, whatever the size of the run: thumbnails of a selection, the network before its
+first step beside the trained one on a sample, the first layer's filters, and what excites a deeper
+layer.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from typing import Any
 
 from PIL import Image
 
+from deepcluster.beginning import as_it_began
 from deepcluster.clusters import Clusters
-from deepcluster.evaluation.baseline import Sample, compared
-from deepcluster.evaluation.evaluated import untrained
-from deepcluster.evaluation.subject import Shape
+from deepcluster.evaluation.baseline import FORMAT, Sample, compared
 from deepcluster.images.album import colours_of, selection_of
 from deepcluster.images.index import Index
 from deepcluster.loop import Sitting
@@ -45,14 +45,14 @@ def keep_for_the_page(sitting: Sitting, clusters: Clusters) -> None:
     try:
         with world.others_waiting():
             shown = _thumbnails(sitting, clusters)
-            with _not_vital("comparison with the untrained network", sitting.display):
+            with _not_vital("comparison with the network before training", sitting.display):
                 _baseline(sitting)
             with _not_vital("pictures of the network", sitting.display):
                 _figures(sitting, shown)
     finally:
         world.broadcast_bytes(b"done")
     sitting.display.say(
-        f"kept for the page: {len(shown):,} thumbnails, figures, the untrained network's scores "
+        f"kept for the page: {len(shown):,} thumbnails, figures, its scores before and after "
         f"({duration(time.monotonic() - started)})"
     )
 
@@ -89,30 +89,32 @@ def _thumbnails(sitting: Sitting, clusters: Clusters) -> list[int]:
 
 
 def _baseline(sitting: Sitting) -> None:
-    """Measure both networks in the same way, the untrained one once only."""
+    """Measure both networks in the same way, that before the first step once only."""
     folder, run, device = sitting.course.folder, sitting.run, sitting.world.device
     sample = Sample.of(sitting.images, run.seed, run.speed.threads)
     before = _known_before(folder.path / "baseline.json", sample)
-    looks = sample.looks * (1 if before else 2)
-    with sitting.display.phase("comparing with the untrained", looks, {}, "compare") as phase:
+    networks = [sitting.course.network]
+    if not before:  # what it began with is no merit of training: patches, given weights
+        networks.insert(0, as_it_began(run, sitting.images, sitting.world, sitting.display))
+    looks = sample.looks * len(networks)
+    with sitting.display.phase("comparing before and after", looks, {}, "compare") as phase:
 
         def figures(network: Network) -> dict[str, float]:
             view = looked_at(network, run.network.clustered, run.network.views)
             return sample.figures(view, run.whitening.dimensions, device, phase.advance)
 
-        if not before:
-            start = untrained(Shape.of_run(folder), run.seed).network.to(device)
-            before = figures(start)
-        after = figures(sitting.course.network)
+        *measured, after = map(figures, networks)
+    before = measured[0] if measured else before
     folder.write("baseline.json", json.dumps(compared(sample, before, after), indent=2) + "\n")
 
 
 def _known_before(path: Path, sample: Sample) -> dict[str, float]:
-    """The untrained network's figures, if an earlier closing pass of the run took them."""
+    """The figures before the first step, if an earlier closing pass of the run took them."""
     try:
         known: dict[str, Any] = json.loads(path.read_text())
         figures = {entry["name"]: float(entry["untrained"]) for entry in known["comparisons"]}
         same = known["images"] == len(sample.ids) and {*figures} == {*sample.chance()}
+        same = same and known["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return figures if same else {}

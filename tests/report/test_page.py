@@ -102,7 +102,7 @@ def test_three_hundred_images(generated: Callable[..., RunFolder]):
     text = "".join(parsed(page).text)
     questions = [
         "What did I get?",
-        "Is it better than an untrained network?",
+        "Has training helped?",
         "What are the groups?",
         "How did they change?",
         "What did the network learn?",
@@ -113,9 +113,9 @@ def test_three_hundred_images(generated: Callable[..., RunFolder]):
     assert places == sorted(places)
     assert (
         "300 images in 12 groups. Training helped: the nearest of all crops is the other crop of "
-        "the same image for 40.0% of images, untrained for 10.0%."
+        "the same image for 40.0% of images, before training for 10.0%."
     ) in text
-    assert "Yes: 40.0%, against 10.0% untrained." in text
+    assert "Yes: 40.0%, against 10.0% before." in text
     assert "cut short" in text
     assert "This page is a sample" not in text
     assert len(list((page.parent / "thumbnails").iterdir())) == 300
@@ -182,7 +182,7 @@ def test_an_older_run_says_what_it_lacks(generated: Callable[..., RunFolder]):
     page = write_report(folder)
     check_everything(page)
     text = "".join(parsed(page).text)
-    assert "The untrained network was not measured" in text
+    assert "The network before training was not measured" in text
     assert "No picture of the filters was kept" in text
     groups = [parsed(file) for file in page.parent.glob("groups/*.html")]
     assert not any(group.alts for group in groups)

@@ -88,7 +88,7 @@ def test_what_it_says(half_way: Dashboard, clock: list[float]):
     said = drawn(half_way)
     for part in (
         "runs/mine",
-        "healthy",
+        "no warnings",
         "epoch 5 of 8",
         "about 3 min 00 s left",  # 200 s, of which 20 have passed
         "1.2 s",
@@ -110,7 +110,7 @@ def test_no_line_is_wider_than_the_terminal(half_way: Dashboard, width: int, war
     lines = drawn(half_way, width).splitlines()
     assert max(map(cell_len, lines)) <= width
     assert len(lines) <= 16
-    assert (warned or "healthy") in " ".join(lines)
+    assert (warned or "no warnings") in " ".join(lines)
     assert "500 of 1,500" in " ".join(lines)
 
 
@@ -146,7 +146,7 @@ def test_an_old_terminal_gets_letters_it_knows(half_way: Dashboard):
     )
     console.print(half_way)
     console.file.seek(0)
-    assert "* healthy" in console.file.read()
+    assert "* no warnings" in console.file.read()
 
 
 def test_a_young_run_a_supervised_one_and_the_closing_pass():

@@ -48,12 +48,12 @@ def test_the_light_and_its_cause(journal, since, level, cause):
         (3, 2, [], "look closer: too few images to tell"),
         (100, 51, [], "look closer: too few images to tell"),
         (3, 2, ["one-cluster-dominates"], "needs attention: one-cluster-dominates"),
-        (20, 10, [], "healthy"),
-        (None, 10, [], "healthy"),
+        (20, 10, [], "no warnings"),
+        (None, 10, [], "no warnings"),
     ],
 )
 def test_of_few_images_nothing_can_be_told(images, clusters, warnings, verdict):
     found = health_of([epoch() | {"clusters": clusters}], warnings, images)
     assert found.verdict == verdict
     said = f"Nothing can be told of so few images: {images} in {clusters} groups."
-    assert (said in found.reasons) == (verdict != "healthy")
+    assert (said in found.reasons) == (verdict != "no warnings")

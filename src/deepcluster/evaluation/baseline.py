@@ -1,4 +1,4 @@
-"""Has it learned? The trained network beside the untrained one, by the neighbours of images.
+"""Has it learned? A network before its first step and after, by the neighbours of images.
 
 Where the images lie in folders, how often the nearest image lies in the same one. Always, how often
 the nearest of all crops is the other crop of the same image. Labels are looked at here only to
@@ -22,6 +22,7 @@ from deepcluster.runtime.seeds import generator
 
 MOST = 1_000
 _BATCH = 128
+FORMAT = 2  # in the first, untrained was a drawn network, whatever the run began with
 _EPOCH = 1 << 20  # names crops that no epoch draws
 
 
@@ -83,10 +84,10 @@ class Sample:
 def compared(
     sample: Sample, untrained: dict[str, float], trained: dict[str, float]
 ) -> dict[str, Any]:
-    """What baseline.json says."""
+    """What baseline.json says; untrained is the network as the run began with it."""
     chance = sample.chance()
     return {
-        "format": 1,
+        "format": FORMAT,
         "images": len(sample.ids),
         "comparisons": [
             {

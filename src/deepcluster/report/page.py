@@ -110,6 +110,7 @@ class Page:
             changes=self._changes,
             followed=self._followed.tolist(),
             figures=_figures(record),
+            patches=record.settings["effective"].get("network.patches", 0),
             reasons=Counter(reason for _, reason in record.left_out).most_common(),
             left_out=record.left_out[:_LEFT_OUT],
             ungrouped=int((record.labels < 0).sum()),

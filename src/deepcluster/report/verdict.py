@@ -32,7 +32,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One figure of the trained network beside that of the untrained one."""
+    """One figure of the network before its first step and after training."""
 
     title: str
     untrained: float
@@ -46,27 +46,28 @@ class Comparison:
         """The same, at a glance."""
         return {
             "good": "Training helped",
-            "watch": "Not clearly better than untrained",
-            "bad": "Not better than untrained",
+            "watch": "Not clearly better than before training",
+            "bad": "Not better than before training",
         }[self.level]
 
     @property
     def reason(self) -> str:
         """Why it is said, in the words of one who has not seen the page yet."""
         what = self.title[0].lower() + self.title[1:]
-        return f"{what} for {self.trained:.1%} of images, untrained for {self.untrained:.1%}."
+        before = f"before training for {self.untrained:.1%}"
+        return f"{what} for {self.trained:.1%} of images, {before}."
 
     @property
     def sentence(self) -> str:
         """Whether training has helped, by this figure."""
         if self.level == "good":
-            return f"Yes: {self.trained:.1%}, against {self.untrained:.1%} untrained."
+            return f"Yes: {self.trained:.1%}, against {self.untrained:.1%} before."
         if self.level == "watch":
             return (
-                f"Not clearly: {self.trained:.1%}, against {self.untrained:.1%} untrained, which "
+                f"Not clearly: {self.trained:.1%}, against {self.untrained:.1%} before, which "
                 f"{self.images:,} images cannot tell apart."
             )
-        return f"No: {self.trained:.1%}, and {self.untrained:.1%} untrained."
+        return f"No: {self.trained:.1%}, and {self.untrained:.1%} before."
 
 
 def health(record: RunRecord) -> Health:
@@ -83,7 +84,7 @@ def health(record: RunRecord) -> Health:
 
 
 def comparisons(record: RunRecord) -> list[Comparison]:
-    """The figures that `train` took of the untrained and the trained network."""
+    """The figures that `train` took of the network before its first step and after the last."""
     found = []
     baseline = record.baseline or {}
     for entry in baseline.get("comparisons", []):

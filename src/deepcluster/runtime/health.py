@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 Level = Literal["good", "watch", "bad"]
 
-WORDS: dict[Level, str] = {"good": "healthy", "watch": "look closer", "bad": "needs attention"}
+WORDS: dict[Level, str] = {"good": "no warnings", "watch": "look closer", "bad": "needs attention"}
 
 _ADVICE = {
     "head-is-guessing": "the loss stayed at that of guessing: the network is not learning yet",
