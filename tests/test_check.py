@@ -75,7 +75,7 @@ def test_a_list_and_shards_are_checked_too(images: Path, tmp_path: Path, capsys:
     ("bad", "good", "said"),
     [
         (2, 4, "2 of 6 files in there cannot be used, more than 5%"),
-        (0, 1, "1 usable images; give at least 2"),
+        (1, 1, "1 usable image; give at least 2"),
         (3, 0, "--max-unusable 1"),
     ],
 )

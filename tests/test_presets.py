@@ -162,7 +162,7 @@ def test_suggested_k_grows_with_the_images():
 def test_more_groups_than_images_is_refused_with_a_suggestion():
     with pytest.raises(UsageError, match=r"--k 10,000 but only 300 usable images; try --k 12"):
         paper_alexnet().validate(300)
-    with pytest.raises(UsageError, match=r"^1 usable images; give at least 2$"):
+    with pytest.raises(UsageError, match=r"^1 usable image; give at least 2$"):
         paper_alexnet().validate(1)
 
 

@@ -180,7 +180,7 @@ def test_minutes_end_the_run_early_and_closed(textures: Callable[[int], Path], t
     closing = json.loads((tmp_path / "run/closing.json").read_text())
     assert 1 <= closing["epochs"] < 300
     done = "1 epoch" if closing["epochs"] == 1 else f"{closing['epochs']} epochs"
-    used_up = f"0.05 minutes given are used up after {done}; the same"
+    used_up = f"(--minutes 0.05) is used up after {done}; the same"
     assert used_up in output
     code, output = child.run(["train", str(images), *words, "--minutes", "0.05"], tmp_path)
     assert "already finished" in output
@@ -233,8 +233,8 @@ def test_of_minutes_that_are_used_up_it_is_said_how_far_the_step_fell(
     (tmp_path / "closing.json").write_text(json.dumps(closing))
     folder.record({"epoch": done - 1} if part is None else {"epoch": done - 1, "schedule": part})
     assert ended_by_time(folder) == (
-        f"the 2.5 minutes given are used up after {sentence}; a larger --minutes needs --fresh, a "
-        "new run"
+        f"the time given (--minutes 2.5) is used up after {sentence}; a larger --minutes needs "
+        "--fresh, a new run"
     )
 
 

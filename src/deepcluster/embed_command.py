@@ -111,13 +111,13 @@ def predict_verb(words: list[str]) -> int:
     with interruption.noticed(), Display().shown() as display:
         model = load(asked.run, asked.device)
         groups = groups_of(model)
-        display.say(
-            f"none of these: farther than {groups.farthest:.3f}, as {1 - STRANGE:.0%} of the run's "
-            "own images are"
-        )
         images = opened(asked.images)
-        _say(
-            predict(model, images, asked.out, groups, _work(asked, model, display)), asked, display
+        outcome, strange = predict(model, images, asked.out, groups, _work(asked, model, display))
+        _say(outcome, asked, display)
+        display.say(
+            f"{strange:,} of the {outcome.looked:,} looked at belong to no group: they are farther "
+            f"from theirs than {groups.farthest:.3f}, as {1 - STRANGE:.0%} of the run's images are "
+            '("none")'
         )
     return 0
 

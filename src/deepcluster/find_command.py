@@ -19,6 +19,7 @@ from deepcluster.collection.model import load
 from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
 from deepcluster.images.album import Album
+from deepcluster.images.decode import read
 from deepcluster.images.folder import encoded
 from deepcluster.images.index import Index
 from deepcluster.images.judging import content_hash
@@ -129,11 +130,16 @@ def similar_verb(words: list[str]) -> int:
         _write_table(asked.csv, ["rank", "id", "path", "cluster", "distance"], lines, display)
         if asked.sheet is not None:
             images = Album.of_run(folder)
+            picture = read(asked.image) if own is None else images.original(own)
             shown = [
                 Shown(images.original(number), path, f"{distance:.2f}")
                 for _, number, path, _, distance in lines[:MOST]
             ]
-            _write_sheet(asked.sheet, [Strip(f"most like {asked.image}", shown)], display)
+            strips = [
+                Strip("asked for", [Shown(picture, asked.image)]),
+                Strip("most like it", shown),
+            ]
+            _write_sheet(asked.sheet, strips, display)
     return 0
 
 

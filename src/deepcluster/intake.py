@@ -5,6 +5,7 @@ A file that cannot be used is named and left out; what is left is kept decoded i
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -224,14 +225,16 @@ class Intake:
         unusable = sum(reasons.values())
         total = len(index) + unusable + unwanted
         place = encoded(str(self.place))
-        if unusable > max_unusable * total:
+        if unusable > math.ceil(max_unusable * total):
+            share = math.ceil(100 * unusable / total) / 100
             raise DataError(
                 f"{unusable:,} of {total:,} files in {place} cannot be used, more than "
                 f"{max_unusable:.0%}; remove or repair them, or go on without them by "
-                "--max-unusable 1 (from Python max_unusable=1)"
+                f"--max-unusable {share:g} (from Python max_unusable={share:g})"
             )
         if len(index) < 2:
-            raise DataError(f"{place} has {len(index)} usable images; give at least 2")
+            usable = "1 usable image" if len(index) else "no usable images"
+            raise DataError(f"{place} has {usable}; give at least 2")
         if index.distinct < 2:
             raise DataError(
                 f"all {len(index):,} images in {place} are copies of one; nothing can be learned"

@@ -89,7 +89,7 @@ def ended_by_time(folder: RunFolder) -> str | None:
     if closed is None or closed.minutes is None or closed.done >= closed.epochs:
         return None
     done = "1 epoch" if closed.done == 1 else f"{closed.done:,} epochs"
-    used_up = f"the {closed.minutes:g} minutes given are used up after {done}"
+    used_up = f"the time given (--minutes {closed.minutes:g}) is used up after {done}"
     if folder.settings["effective"].get("training.schedule", "constant") == "constant":
         return f"{used_up}; the same command with a larger --minutes goes on"
     return f"{used_up}{_how_far_fallen(folder)}; a larger --minutes needs --fresh, a new run"
@@ -256,8 +256,11 @@ def _matching(asked: Asked, gpu: bool) -> tuple[RunFolder, Index | None, list[Re
 def _not_continuing(passed_over: list[ResumeError]) -> str:
     """Why a new run is begun, by the most recent of those that there are."""
     if len(passed_over) == 1:
-        return f"not continuing: {passed_over[0]}"
-    return f"not continuing any of {len(passed_over)} earlier runs; the last: {passed_over[0]}"
+        return f"a new run; not continuing: {passed_over[0]}"
+    return (
+        f"a new run; not continuing any of {len(passed_over)} earlier ones; the last: "
+        f"{passed_over[0]}"
+    )
 
 
 def _run_name(images: Path) -> str:

@@ -166,7 +166,9 @@ class Run:
     def validate(self, images: int, processes: int = 1) -> None:
         """Refuse, before any work, what cannot be carried out on so many images."""
         if images < 2:
-            raise UsageError(f"{images:,} usable images; give at least 2")
+            raise UsageError(
+                f"{'1 usable image' if images else 'no usable images'}; give at least 2"
+            )
         if isinstance(self.clustering, KMeans):
             k = self.clustering.k
             if k < 2:
@@ -191,7 +193,7 @@ class Run:
         least_batch = 2 if processes == 1 else 8 * processes
         for flag, value, least, most in (
             ("--epochs", self.epochs, 1, math.inf),
-            ("--minutes", self.minutes, 0, math.inf),
+            ("--minutes", self.minutes, 1e-6, math.inf),
             ("--input-size", self.network.input_size, 64, 4096),
             ("--network.width", self.network.width, 1, math.inf),
             ("--network.dropout", self.network.dropout, 0, 0.99),

@@ -82,15 +82,25 @@ def embed(
     return _carried_out(sight_of(images, model.preprocessing, model.device), table, compute, how)
 
 
-def predict(model: Model, images: Source | Store, out: Path, groups: Groups, how: Work) -> Outcome:
-    """Write the group of every image, with distance, margin and whether it is in none of them."""
+def predict(
+    model: Model, images: Source | Store, out: Path, groups: Groups, how: Work
+) -> tuple[Outcome, int]:
+    """Write the group of every image, with distance, margin and whether it is in none of them.
+
+    Also gives how many of those looked at are in none.
+    """
+    strange = 0
 
     def compute(crops: Tensor) -> Computed:
-        return groups.members(model.activations(crops))._asdict()
+        nonlocal strange
+        found = groups.members(model.activations(crops))
+        strange += int(found.none.sum())
+        return found._asdict()
 
     columns = {**_GROUP, "none": pa.bool_()}
     table = ImageTable(out, 0, columns, _key(model, "predict", columns))
-    return _carried_out(sight_of(images, model.preprocessing, model.device), table, compute, how)
+    sight = sight_of(images, model.preprocessing, model.device)
+    return _carried_out(sight, table, compute, how), strange
 
 
 def _key(model: Model, *what: Any) -> str:

@@ -57,8 +57,8 @@ def own_agreement(folder: RunFolder) -> GroupAgreement:
     classes = Index.load(folder.verified("index.parquet")).labels
     if classes is None:
         raise DataError(
-            f"the images of {folder.path} have no labels: they do not lie in one folder per class; "
-            "give labelled images by --data"
+            f"the images of {folder.path} have no labels: they were not given as one folder per "
+            "class, or as a list with a label column; give labelled images by --data"
         )
     # Not read_table: its threads, beside torch's, can abort the process when it ends.
     table = pq.ParquetFile(folder.verified("clusters.parquet")).read(use_threads=False)

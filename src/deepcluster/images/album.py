@@ -86,7 +86,8 @@ class Album:
             return self._stored
         if self._source is None:
             raise DataError(
-                f"the images are no longer at {encoded(str(self.place))}; put them back"
+                f"the images are no longer at {encoded(str(self.place))}; put them back, or say "
+                "where they are now: images in the run's settings.json"
             )
         return Images(self._source, self.index, self.size, reading=self._how.reading)
 
@@ -133,7 +134,10 @@ class Album:
         except Unusable as unusable:
             reason = unusable.reason
         missing = f", and {self._stores[0]} is not there either" if self._stores else ""
-        raise DataError(f"{where}: {reason}{missing}; put one of them back")
+        raise DataError(
+            f"{where}: {reason}{missing}; put one of them back, or say where the images are now: "
+            "images in the run's settings.json"
+        )
 
     def _is_file(self, path: str) -> bool:
         """Whether it may be opened: a pipe in its place would wait for its writer."""
