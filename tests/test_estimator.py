@@ -195,7 +195,7 @@ def test_how_many_files_may_be_no_images_is_a_setting(files: list[Path], tmp_pat
         shutil.copy(path, tmp_path)
     for name in ("half.png", "other.png"):
         (tmp_path / name).write_bytes(files[0].read_bytes()[:60])
-    with pytest.raises(DataError, match="from Python max_unusable=0.25"):
+    with pytest.raises(DataError, match=r"from Python max_unusable=0\.25"):
         DeepCluster(**SETTINGS).fit(tmp_path)
     with pytest.raises(UsageError, match="max_unusable = 2: use a share from 0 to 1"):
         DeepCluster(**SETTINGS, max_unusable=2).fit(tmp_path)

@@ -100,7 +100,7 @@ def _row(folder: RunFolder, root: Path) -> tuple[str, ...]:
         return (name, "", "", "", "", "", "", "damaged", str(error))
     journal = folder.journal()
     last = journal[-1] if journal else {}
-    nmi = last.get("nmi_last")
+    nmi = closing.get("nmi_last", last.get("nmi_last"))  # of the groups that are left, if they are
     state = next(
         (kind for kind in ("imported", "exported") if closing.get(kind)),
         "finished" if closing else "not finished",
