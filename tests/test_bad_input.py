@@ -131,7 +131,7 @@ def test_an_unknown_network_is_named(images: Path, tmp_path: Path):
     ("flag", "value", "part"),
     [
         ("--epochs", "0", "--epochs 0: use at least 1"),
-        ("--minutes", "-1", "--minutes -1: use at least 0"),
+        ("--minutes", "-1", "--minutes -1: use more than 0"),
         ("--minutes", "nan", "--minutes nan"),
         ("--input-size", "32", "use at least 64"),
         ("--batch", "1", "use at least 2"),

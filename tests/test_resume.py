@@ -437,7 +437,7 @@ def test_that_earlier_runs_are_not_continued_is_one_line(images: Path, tmp_path:
     assert "not continuing" not in trained(999)  # refused
     output = trained(4)
     assert output.count("not continuing") == 1
-    assert f"not continuing any of 2 earlier runs; the last: {name}-2 was begun" in output
+    assert f"not continuing any of 2 earlier ones; the last: {name}-2 was begun" in output
     assert "not continuing" not in trained(2)
 
 
