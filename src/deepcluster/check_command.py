@@ -91,7 +91,7 @@ def findings(intake: Intake, index: Index) -> list[str]:
     for reason, count in Counter(reason for _, reason in unusable).most_common():
         lines.append(f"  {count:>9,}  {reason}, such as {encoded(examples[reason])}")
     if intake.store is None:
-        others = intake.source.other_files().most_common()
+        others = intake.source.others.most_common()
         seen = ", ".join(f"{count:,} {encoded(kind)}" for kind, count in others[:8])
         if seen:
             lines.append(f"passed over, and not counted among them: {seen}")
@@ -151,6 +151,7 @@ def _read(intake: Intake, workers: int, display: Display) -> Index:
     if intake.store is not None:
         intake.store.verify()
         return intake.store.index
+    intake.find(display)
     with display.phase("reading images", 0, {}, "read") as phase:
 
         def advance(done: int, total: int) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from deepcluster.images.decode import CUT_SHORT
 from deepcluster.images.folder import encoded
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.index import Index
 from deepcluster.images.judging import COPY, SMALL
 from deepcluster.images.kept import Colour, Pixels
@@ -23,7 +24,7 @@ from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import expected_bytes, pack
 from deepcluster.images.selection import selected
-from deepcluster.images.source import Source, is_store, source_of
+from deepcluster.images.source import is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime import interruption
@@ -56,9 +57,21 @@ class Intake:
         return self.store is not None and self.store.contents.how.colour == "grey"
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> FoundOnce:
         """The files, where the user named some."""
-        return selected(source_of(self.place), self.how)
+        return FoundOnce(selected(source_of(self.place), self.how))
+
+    def find(self, display: Display) -> None:
+        """Look for the files, and show how many there are so far; of a store nothing is to do."""
+        if self.store is not None:
+            return
+        with display.phase("finding images", 0, {}, "find") as phase:
+
+            def seen(kind: str | None) -> None:
+                phase.advance(kind is None)
+                interruption.raise_if_asked()
+
+            self.source.find(seen)
 
     @cached_property
     def most(self) -> int:

@@ -158,7 +158,8 @@ class Display:
         rate = f"{phase.rate:,.0f} a second"
         if self._seconds_left:  # after the last epoch nobody knows
             rate += f", about {duration(self._seconds_left)} to the end"
-        self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
+        total = f" of {phase.total:,}" if phase.total else ""  # which nobody knows yet
+        self.say(f"  {phase.label}: {phase.done:,}{total}, {rate}")
 
     def epoch(self, record: dict[str, Any], epochs: int, seconds_left: float) -> None:
         """The line of one epoch."""
