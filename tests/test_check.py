@@ -17,7 +17,8 @@ from rich.console import Console
 
 from deepcluster import check_command, plan, session
 from deepcluster.cli import main
-from deepcluster.images import list_file
+from deepcluster.images import list_file, store
+from deepcluster.images.checksum import crc32
 from deepcluster.images.folder import Found
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
@@ -99,6 +100,20 @@ def test_a_list_is_looked_through_once_and_ctrl_c_is_heard_meanwhile(
     stop_at = 0
     assert main(words) == 0
     assert len(looked) == 24
+
+
+def test_ctrl_c_is_heard_while_a_store_is_verified(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["pack", str(images), "s"]) == 0
+
+    def checksum(*data: Any) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return crc32(*data)
+
+    monkeypatch.setattr(store, "crc32", checksum)
+    assert main(["check", "s"]) == 130
+    assert main(["train", "s", "--k", "2", "--device", "cpu", "--out", "r"]) == 130
 
 
 @pytest.mark.parametrize(

@@ -149,17 +149,12 @@ def _times(run: Run, images: int, seconds: float, rates: plan.Rates) -> list[str
 
 def _read(intake: Intake, workers: int, display: Display) -> Index:
     if intake.store is not None:
-        intake.store.verify()
+        with display.phase("verifying the store", 0, {}, "verify") as phase:
+            intake.store.verify(progress=phase.reached)
         return intake.store.index
     intake.find(display)
     with display.phase("reading images", 0, {}, "read") as phase:
-
-        def advance(done: int, total: int) -> None:
-            phase.total = total
-            phase.advance(done - phase.done)
-            interruption.raise_if_asked()
-
-        return Index.build(intake.source, workers, advance, intake.how)
+        return Index.build(intake.source, workers, phase.reached, intake.how)
 
 
 def _refuse_to_overwrite(place: Path) -> None:

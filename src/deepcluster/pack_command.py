@@ -84,13 +84,7 @@ def pack(words: list[str]) -> int:
         _refuse_small_disk(asked.store, expected_bytes(intake.source, asked.colour, how))
         held.enter_context(RunFolder(asked.store).locked())
         with display.phase("packing", 0, {}, "pack") as phase:
-
-            def advance(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-                interruption.raise_if_asked()
-
-            store = packed(intake.source, asked.store, asked.colour, how, workers, advance)
+            store = packed(intake.source, asked.store, asked.colour, how, workers, phase.reached)
         show_unusable(store.index, display)
         display.say(
             f"{len(store):,} images, {store.contents.bytes / 1e6:,.0f} MB of {asked.colour} pixels "

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
+from deepcluster.runtime import interruption
 from deepcluster.runtime.dashboard import Dashboard, progress_line
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import HealthWarning
@@ -210,6 +211,12 @@ class _Phase:
         """So much more is done."""
         self.done += count
         self._display.progressed(self)
+
+    def reached(self, done: int, total: int) -> None:
+        """So much of so much is done by now; raises if the user has asked to stop."""
+        self.total = total
+        self.advance(done - self.done)
+        interruption.raise_if_asked()
 
     def spoke(self) -> None:
         """Remember that the user has just been told."""
