@@ -108,7 +108,7 @@ class Index:
     def save(self, path: str | Path) -> None:
         """Write the index; the file is whole or it is not there."""
         path = Path(path)
-        aside = path.with_name(f"{path.name}.partial")
+        aside = path.with_name(f".{path.name}.{os.getpid()}.writing")  # others may write it too
         try:
             with aside.open("wb") as file:
                 file.write(self.to_bytes())
