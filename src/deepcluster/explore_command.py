@@ -44,15 +44,15 @@ def explore(words: list[str]) -> int:
         raise UsageError(
             f"explore needs {' and '.join(missing)}: pip install 'deepcluster[explore]'"
         )
+    display = Display()
+    if "images" in folder.closing:  # an imported network has none
+        display.say(f"reading what is known of {folder.closing['images']:,} images ...")
     from deepcluster.explorer.exploration import Exploration
     from deepcluster.explorer.pictures import Pictures
     from deepcluster.explorer.query import Query
     from deepcluster.explorer.server import HERE, listening, serve
     from deepcluster.explorer.site import site_of
 
-    display = Display()
-    if "images" in folder.closing:  # an imported network has none
-        display.say(f"reading what is known of {folder.closing['images']:,} images ...")
     exploration = Exploration(folder)
     pictures, query = Pictures(folder), Query(folder, asked.device)
     secret = secrets.token_urlsafe(18)
