@@ -27,6 +27,7 @@ from deepcluster.images.reel import Reel
 from deepcluster.images.source import Folder, Source
 from deepcluster.images.tiff import TiffPage, is_tiff
 from deepcluster.images.unusable import TooLarge, Unusable
+from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import UsageError
 
 MOST_FRAMES = 10_000
@@ -141,6 +142,7 @@ class Selection:
         self.source.refuse_without_images()
 
     def _frames_of(self, file: Found) -> Iterator[Found]:
+        interruption.raise_if_asked()
         try:
             count = 1 if file.reason is not None else self._count(file.path)
         except (OSError, Unusable):
