@@ -3,20 +3,26 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import child
 import pytest
 from PIL import Image
 from rich.console import Console
 
 from deepcluster import check_command, plan, session
 from deepcluster.cli import main
+from deepcluster.images import list_file, store
+from deepcluster.images.checksum import crc32
+from deepcluster.images.folder import Found
 from deepcluster.images.index import Index
 from deepcluster.images.kept import Pixels
+from deepcluster.images.list_file import found_file
 from deepcluster.intake import Intake
 from deepcluster.presets import automatic, paper_alexnet, small
 from deepcluster.runtime.display import Display
@@ -69,6 +75,45 @@ def test_a_list_and_shards_are_checked_too(images: Path, tmp_path: Path, capsys:
     for place in ("*.tar", "l.txt"):
         assert main(["check", place]) == 0
         assert f"24 files in {place}: 24 can be used" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check l.txt", "pack l.txt s", "train l.txt"])
+def test_a_list_is_looked_through_once_and_ctrl_c_is_heard_meanwhile(
+    command: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "l.txt").write_text("\n".join(str(path) for path in images.rglob("*.png")))
+    looked: list[str] = []
+
+    def found(folder: Path, path: str, label: str | None = None) -> Found:
+        looked.append(path)
+        if len(looked) == stop_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return found_file(folder, path, label)
+
+    monkeypatch.setattr(list_file, "found_file", found)
+    stop_at = 24
+    settings = f"{child.PLAIN} --k 4 --epochs 1 --batch 16 --network.width 16 --device cpu"
+    words = [*command.split(), *(settings.split() if "train" in command else [])]
+    assert main(words) == 130
+    assert len(looked) == 24
+    looked.clear()
+    stop_at = 0
+    assert main(words) == 0
+    assert len(looked) == 24
+
+
+def test_ctrl_c_is_heard_while_a_store_is_verified(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["pack", str(images), "s"]) == 0
+
+    def checksum(*data: Any) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return crc32(*data)
+
+    monkeypatch.setattr(store, "crc32", checksum)
+    assert main(["check", "s"]) == 130
+    assert main(["train", "s", "--k", "2", "--device", "cpu", "--out", "r"]) == 130
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def findings(intake: Intake, index: Index) -> list[str]:
     for reason, count in Counter(reason for _, reason in unusable).most_common():
         lines.append(f"  {count:>9,}  {reason}, such as {encoded(examples[reason])}")
     if intake.store is None:
-        others = intake.source.other_files().most_common()
+        others = intake.source.others.most_common()
         seen = ", ".join(f"{count:,} {encoded(kind)}" for kind, count in others[:8])
         if seen:
             lines.append(f"passed over, and not counted among them: {seen}")
@@ -149,16 +149,12 @@ def _times(run: Run, images: int, seconds: float, rates: plan.Rates) -> list[str
 
 def _read(intake: Intake, workers: int, display: Display) -> Index:
     if intake.store is not None:
-        intake.store.verify()
+        with display.phase("verifying the store", 0, {}, "verify") as phase:
+            intake.store.verify(progress=phase.reached)
         return intake.store.index
+    intake.find(display)
     with display.phase("reading images", 0, {}, "read") as phase:
-
-        def advance(done: int, total: int) -> None:
-            phase.total = total
-            phase.advance(done - phase.done)
-            interruption.raise_if_asked()
-
-        return Index.build(intake.source, workers, advance, intake.how)
+        return Index.build(intake.source, workers, phase.reached, intake.how)
 
 
 def _refuse_to_overwrite(place: Path) -> None:

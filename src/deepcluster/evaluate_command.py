@@ -219,7 +219,8 @@ def _agreement(
     if folder is None:
         raise UsageError(f"{name} has no groups; agreement needs a run")
     if asked.data is None:
-        result = own_agreement(folder)
+        with bench.display.phase("comparing groups with classes", 1, {}, "compare"):
+            result = own_agreement(folder)
         about = {"data": {"images": folder.settings.get("images")}, "result": asdict(result)}
     else:
         place = judged_part(asked.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from importlib.util import find_spec
+from threading import Thread
 
 from deepcluster import flags
 from deepcluster.flags import RunPlace
@@ -43,13 +44,15 @@ def explore(words: list[str]) -> int:
         raise UsageError(
             f"explore needs {' and '.join(missing)}: pip install 'deepcluster[explore]'"
         )
+    display = Display()
+    if "images" in folder.closing:  # an imported network has none
+        display.say(f"reading what is known of {folder.closing['images']:,} images ...")
     from deepcluster.explorer.exploration import Exploration
     from deepcluster.explorer.pictures import Pictures
     from deepcluster.explorer.query import Query
     from deepcluster.explorer.server import HERE, listening, serve
     from deepcluster.explorer.site import site_of
 
-    display = Display()
     exploration = Exploration(folder)
     pictures, query = Pictures(folder), Query(folder, asked.device)
     secret = secrets.token_urlsafe(18)
@@ -61,6 +64,13 @@ def explore(words: list[str]) -> int:
         count, groups = len(exploration.view.record.names), len(exploration.view.groups)
         display.say(f"{count:,} images in {groups:,} groups; Ctrl-C ends it. Open this address:")
         display.say(f"http://{HERE}:{port}/{secret}/")
+
+        def prepare() -> None:
+            pictures.prepare()
+            exploration.prepare()
+
+        # What the first to ask would wait for; a daemon, since it may be left undone.
+        Thread(target=prepare, daemon=True).start()
         stopped = serve(site, bound)
     kept = folder.path / FILE
     display.say(f"stopped; names and moves are in {kept}" if kept.exists() else "stopped")

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from deepcluster.images.decode import CUT_SHORT
 from deepcluster.images.folder import encoded
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.index import Index
 from deepcluster.images.judging import COPY, SMALL
 from deepcluster.images.kept import Colour, Pixels
@@ -23,7 +22,7 @@ from deepcluster.images.loader import Images
 from deepcluster.images.on_device import DeviceImages
 from deepcluster.images.packing import expected_bytes, pack
 from deepcluster.images.selection import selected
-from deepcluster.images.source import Source, is_store, source_of
+from deepcluster.images.source import is_store, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
 from deepcluster.runtime import interruption
@@ -56,9 +55,21 @@ class Intake:
         return self.store is not None and self.store.contents.how.colour == "grey"
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> FoundOnce:
         """The files, where the user named some."""
-        return selected(source_of(self.place), self.how)
+        return FoundOnce(selected(source_of(self.place), self.how))
+
+    def find(self, display: Display) -> None:
+        """Look for the files, and show how many there are so far; of a store nothing is to do."""
+        if self.store is not None:
+            return
+        with display.phase("finding images", 0, {}, "find") as phase:
+
+            def seen(kind: str | None) -> None:
+                phase.advance(kind is None)
+                interruption.raise_if_asked()
+
+            self.source.find(seen)
 
     @cached_property
     def most(self) -> int:
@@ -143,8 +154,8 @@ class Intake:
         known = self._still_true(display) if is_usual else None
         index = self.made_ready(folder, run, display)
         if index is None and known is None:
-            with self._reading(display) as advance:
-                index = Index.build(self.source, _workers(run), advance, how)
+            with display.phase("reading images", 0, {}, "read") as phase:
+                index = Index.build(self.source, _workers(run), phase.reached, how)
         elif index is None:
             index = known
         elif known is not None and known.fingerprint != index.fingerprint:
@@ -175,22 +186,10 @@ class Intake:
             return self.store.index
         if run.pixels.keep == "files":
             return None
-        with self._reading(display) as advance:
-            colour, how = colour_for(run), run.pixels
-            store = pack(self.source, folder.store, colour, how, _workers(run), advance)
-        return store.index
-
-    @contextmanager
-    def _reading(self, display: Display) -> Iterator[Callable[[int, int], None]]:
-        """A function to be told how far the reading of files has come."""
         with display.phase("reading images", 0, {}, "read") as phase:
-
-            def advance(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-                interruption.raise_if_asked()
-
-            yield advance
+            colour, how = colour_for(run), run.pixels
+            store = pack(self.source, folder.store, colour, how, _workers(run), phase.reached)
+        return store.index
 
     def opened(
         self, folder: RunFolder, index: Index, run: Run, world: World, display: Display
@@ -205,7 +204,8 @@ class Intake:
                 f"{store.folder} holds other images than the run; delete it, and the same command "
                 "makes it again"
             )
-        store.verify(world.share(len(store.contents.checksums)))
+        with display.phase("verifying the store", 0, {}, "verify") as phase:
+            store.verify(world.share(len(store.contents.checksums)), phase.reached)
         images = (
             DeviceImages(store, size, world.device, crops=run.crops)
             if world.device.type == "cuda"

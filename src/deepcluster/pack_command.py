@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
@@ -73,21 +74,17 @@ def pack(words: list[str]) -> int:
     intake = Intake(asked.images, how=how)
     if intake.store is not None:
         raise UsageError(f"{asked.images} is a store already")
-    _refuse_other_store(asked, intake)
-    _refuse_small_disk(asked.store, expected_bytes(intake.source, asked.colour, how))
     with (
         interruption.noticed(),
-        RunFolder(asked.store).locked(),
         Display().shown() as display,
+        ExitStack() as held,
     ):
+        _refuse_other_store(asked, intake, display)
+        intake.find(display)
+        _refuse_small_disk(asked.store, expected_bytes(intake.source, asked.colour, how))
+        held.enter_context(RunFolder(asked.store).locked())
         with display.phase("packing", 0, {}, "pack") as phase:
-
-            def advance(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-                interruption.raise_if_asked()
-
-            store = packed(intake.source, asked.store, asked.colour, how, workers, advance)
+            store = packed(intake.source, asked.store, asked.colour, how, workers, phase.reached)
         show_unusable(store.index, display)
         display.say(
             f"{len(store):,} images, {store.contents.bytes / 1e6:,.0f} MB of {asked.colour} pixels "
@@ -108,7 +105,7 @@ def _refuse_small_disk(store: Path, needed: int) -> None:
         )
 
 
-def _refuse_other_store(asked: Pack, intake: Intake) -> None:
+def _refuse_other_store(asked: Pack, intake: Intake, display: Display) -> None:
     """Fail if the folder holds something else, or the store of other images or settings."""
     if (asked.store / "settings.json").exists():
         raise UsageError(f"{asked.store} is a run; choose another folder for the store")
@@ -130,6 +127,7 @@ def _refuse_other_store(asked: Pack, intake: Intake) -> None:
         raise UsageError(
             f"{asked.store} is a store with other settings ({differing}); choose another folder"
         )
+    intake.find(display)
     changes = store.index.changes(intake.source)
     if any(changes):
         raise UsageError(

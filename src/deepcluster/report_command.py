@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from deepcluster.evaluation.subject import begun_run
-from deepcluster.flags import parsed, refuse_unknown
+from deepcluster.flags import parsed, refuse_unknown, shown_as
 from deepcluster.report import write_report
 from deepcluster.runtime.display import Display
+from deepcluster.runtime.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,21 @@ class Report:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Run folder, or its name in runs/."""
 
+    out: Annotated[Path | None, shown_as("DIR")] = None
+    """Where the page is written; RUN/report if not given."""
+
 
 def report(words: list[str]) -> int:
     """Carry out `deepcluster report`; gives the exit code."""
     if {"-h", "--help"} & {*words}:
         tyro.cli(Report, args=["--help"], prog="deepcluster report")
-    refuse_unknown(words, [], "deepcluster report --help", {})
+    refuse_unknown(words, ["--out"], "deepcluster report --help", {})
     asked = parsed(Report, words, "report")
-    started = time.monotonic()
-    page = write_report(begun_run(asked.run, "report"))
-    Display().say(f"written in {time.monotonic() - started:.1f} s: {page}")
+    folder, out = begun_run(asked.run, "report"), asked.out
+    if out is not None and out.exists() and not (out / "page.js").is_file():
+        raise UsageError(f"--out {out} is there already and is no page; name a new folder")
+    with Display().shown() as display:
+        with display.phase("laying out the page", 1, {}, "report") as phase:
+            page = write_report(folder, out)
+        display.say(f"written in {phase.seconds:.1f} s: {page}")
     return 0

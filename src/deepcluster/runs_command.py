@@ -70,9 +70,11 @@ def diff_verb(words: list[str]) -> int:
     refuse_unknown(words, known, "deepcluster diff --help", {})
     asked = flags.parsed(Diff, words, "diff")
     one, other = finished_run(asked.run), finished_run(asked.other)
-    display = Display()
-    for line in differences(one, other):
-        display.say(line)
+    with Display().shown() as display:
+        with display.phase("comparing the runs", 1, {}, "compare"):
+            lines = differences(one, other)
+        for line in lines:
+            display.say(line)
     return 0
 
 

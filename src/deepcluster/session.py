@@ -174,12 +174,14 @@ def _prepared(asked: Asked, world: World, display: Display, held: ExitStack) -> 
     intake = asked.intake
     passed_over: list[ResumeError] = []
     if asked.out is None:
-        folder, index, passed_over = _matching(asked, gpu)
+        intake.find(display)
+        folder, index, passed_over = _matching(asked, intake, gpu)
     else:
         folder, index = RunFolder(asked.out), None
         if asked.fresh and folder.exists:
             folder = RunFolder(run_folder.next_number(asked.out.parent, asked.out.name))
     run_folder.refuse_foreign(folder.path)
+    intake.find(display)
     if not folder.exists:
         # What can be known before every file is read is said before.
         likely, _ = _settled(asked, intake.most, gpu)
@@ -233,7 +235,9 @@ def _begin(folder: RunFolder, index: Index, run: Run, reasons: list[str], asked:
     )
 
 
-def _matching(asked: Asked, gpu: bool) -> tuple[RunFolder, Index | None, list[ResumeError]]:
+def _matching(
+    asked: Asked, intake: Intake, gpu: bool
+) -> tuple[RunFolder, Index | None, list[ResumeError]]:
     """The newest run with equal settings and data, or the next number; and why not newer ones."""
     parent, name = run_folder.RUNS, _run_name(asked.images)
     passed_over: list[ResumeError] = []
@@ -243,7 +247,7 @@ def _matching(asked: Asked, gpu: bool) -> tuple[RunFolder, Index | None, list[Re
             if not folder.exists:
                 continue
             try:
-                index = asked.intake.unchanged_index(folder)
+                index = intake.unchanged_index(folder)
                 run, _ = _settled(asked, len(index), gpu)
                 _refuse_other_settings(folder, run)
             except ResumeError as error:

@@ -182,7 +182,9 @@ def _curves(easel: Easel) -> None:
 
 
 def _clusters(easel: Easel) -> None:
-    labels, distances = easel.run.grouped
+    with easel.run.display.phase("reading images and groups", 1, {}, "read"):
+        labels, distances = easel.run.grouped
+        easel.run.album.prepare()
     counts = easel.run.sizes
     groups = list(easel.asked.groups)
     for group in groups:

@@ -68,18 +68,12 @@ def tile(words: list[str]) -> int:
     _refuse_other_folder(asked)
     with interruption.noticed(), RunFolder(asked.tiles).locked(), Display().shown() as display:
         with display.phase("cutting", 0, {}, "tile") as phase:
-
-            def advance(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-                interruption.raise_if_asked()
-
             cut = Tiling(asked.side, asked.bands)
             workers = asked.workers or os.cpu_count() or 1
             one = is_picture(asked.images)
             how = Pixels(follow_links=asked.follow_links)
             source = OneFile(asked.images) if one else selected(source_of(asked.images), how)
-            outcome = cut(source, asked.tiles, workers, advance)
+            outcome = cut(source, asked.tiles, workers, phase.reached)
         _show_unusable(outcome, display)
         if not outcome.tiles:
             raise DataError(f"no image in {encoded(str(asked.images))} could be cut")

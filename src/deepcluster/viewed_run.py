@@ -84,13 +84,8 @@ class ViewedRun:
                 )
             return Album.of_run(self.folder, size)
         with self.display.phase("reading the images", 1, {}, "read") as phase:
-
-            def progress(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-
             how = selection_of(self.folder)
-            album = Album.of_images(self.elsewhere, size, self.workers, progress, how)
+            album = Album.of_images(self.elsewhere, size, self.workers, phase.reached, how)
         if not len(album):
             raise UsageError(f"{self.elsewhere}: no usable image is there")
         return album

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from deepcluster.explorer import merge_tree
 from deepcluster.explorer.merge_tree import MergeTree
 
 
@@ -23,6 +24,16 @@ def test_groups_of_one_image_are_joined_as_scipy_does():
         labels = fcluster(theirs, count, "maxclust")
         expected = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         assert partition(tree.cut(count)) == partition(expected)
+
+
+def test_what_is_left_out_once_it_is_joined_changes_nothing(monkeypatch):
+    randomness = np.random.default_rng(3)
+    middles, sizes = randomness.normal(size=(300, 6)), randomness.integers(1, 50, 300)
+    tree = MergeTree.of(middles, sizes)
+    monkeypatch.setattr(merge_tree, "_CROWDED", 0)
+    every = MergeTree.of(middles, sizes)
+    np.testing.assert_array_equal(tree.joined, every.joined)
+    np.testing.assert_allclose(tree.costs, every.costs, rtol=1e-9)
 
 
 def test_larger_groups_weigh_as_their_images_do():

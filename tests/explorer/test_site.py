@@ -12,8 +12,11 @@ import shutil
 import socket
 import struct
 import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -31,10 +34,13 @@ from deepcluster.collection.likeness import similar
 from deepcluster.explorer import kept_features
 from deepcluster.explorer.exploration import Exploration, View
 from deepcluster.explorer.guard import App
+from deepcluster.explorer.kept_features import KeptFeatures
+from deepcluster.explorer.merge_tree import MergeTree
 from deepcluster.explorer.pictures import Pictures
 from deepcluster.explorer.query import Answer, Query
 from deepcluster.explorer.server import listening
 from deepcluster.explorer.site import LARGEST_UPLOAD, site_of
+from deepcluster.images import album
 from deepcluster.images.folder import decoded
 from deepcluster.report import write_report
 from deepcluster.report.edits import Edits
@@ -734,6 +740,55 @@ def test_without_its_network_a_run_can_still_be_looked_at(own_run: Path):
         reply = client.post("api/search", content=b"x")
         assert reply.status_code == 409
         assert "model.safetensors cannot be read" in reply.json()["error"]
+
+
+def test_after_an_edit_only_groups_it_has_touched_get_new_middles(own_run: Path, monkeypatch):
+    exploration = Exploration(RunFolder(own_run))
+    asked: list[int] = []
+    middles = KeptFeatures.middles
+
+    def noted(self: KeptFeatures, labels: np.ndarray, groups: np.ndarray) -> object:
+        asked.extend(groups.tolist())
+        return middles(self, labels, groups)
+
+    monkeypatch.setattr(KeptFeatures, "middles", noted)
+    first, second, third, *_ = exploration.view.groups.tolist()
+    _ = exploration.view.tree
+    exploration.merge([first, second])
+    exploration.move(exploration.view.members(third)[:2].tolist(), None)
+    exploration.move(exploration.view.members(third).tolist(), first)
+    asked.clear()
+    tree, view = exploration.view.tree, exploration.view
+    new = view.groups.tolist()[-1]
+    assert {*asked} <= {first, second, third, new}
+    anew, within = middles(exploration._features, view.record.labels, view.groups)
+    np.testing.assert_allclose(view._leaves.middles, anew, rtol=1e-12, atol=1e-12)
+    assert tree.within == pytest.approx(within, abs=1e-9)
+    np.testing.assert_array_equal(tree.joined, MergeTree.of(anew, view.sizes).joined)
+
+
+def test_threads_that_ask_at_once_wait_for_the_one_that_makes_it(own_run: Path, monkeypatch):
+    shutil.rmtree(own_run / "thumbnails")
+    made: list[str] = []
+
+    def counted(name: str, make: Callable[..., object]) -> Callable[..., object]:
+        def slowly(*given: object) -> object:
+            made.append(name)
+            time.sleep(0.05)
+            return make(*given)
+
+        return slowly
+
+    monkeypatch.setattr(MergeTree, "of", counted("tree", MergeTree.of))
+    monkeypatch.setattr(album, "Store", counted("store", album.Store))
+    exploration, pictures = Exploration(RunFolder(own_run)), Pictures(RunFolder(own_run))
+    with ThreadPoolExecutor(8) as threads:
+        asked = [
+            threads.submit(work)
+            for work in [exploration.prepare, pictures.prepare, partial(pictures.small, 0)] * 3
+        ]
+    assert all(one.exception() is None for one in asked)
+    assert sorted(made) == ["store", "tree"]
 
 
 def test_what_is_known_is_not_found_out_again(own_run: Path):

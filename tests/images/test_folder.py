@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepcluster.images.decode import Unusable, read
-from deepcluster.images.folder import LEADS_OUT, decoded, encoded, find_images, other_files
+from deepcluster.images.folder import LEADS_OUT, decoded, encoded, find_images
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.kept import Pixels
-from deepcluster.images.source import quick_check
+from deepcluster.images.source import Folder, quick_check
 from deepcluster.images.store import MANIFEST, Contents
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
@@ -73,13 +74,15 @@ def test_what_this_program_has_made_among_the_images_is_passed_over_and_counted(
     tmp_path: Path,
 ) -> None:
     touch(tmp_path, "kind0/a.png", "kind1/b/c.png", "notes.txt")
-    images, others = find_images(tmp_path), other_files(tmp_path)
+    before = FoundOnce(Folder(tmp_path))
+    images, others = before.find(), before.others
     for folder, (name, told) in OURS.items():
         touch(tmp_path / folder, "index.parquet", "thumbnails/0.jpg", "figures/filters.png")
         (tmp_path / folder / name).write_text(json.dumps(told))
     (tmp_path / "latest").symlink_to(tmp_path / "runs/photos-1")
     assert find_images(tmp_path) == images
-    assert other_files(tmp_path) == {**others, "of deepcluster's own runs, studies and stores": 4}
+    ours = "of deepcluster's own runs, studies and stores"
+    assert FoundOnce(Folder(tmp_path)).others == {**others, ours: 4}
     with pytest.raises(DataError, match=r"found 1 of deepcluster's own runs, studies and stores;"):
         quick_check(tmp_path / "runs")
     for folder in OURS:  # what is named is looked through
@@ -183,7 +186,7 @@ def test_links_out_of_the_folder_are_followed_only_where_that_is_asked(
     assert [one.path for one in found if one.reason == LEADS_OUT] == left_out
     assert len(found) == len(inside) + len(left_out)
     assert all(path.is_relative_to(linking) for path in looked_at)
-    assert other_files(linking, follow_links=False) == {
+    assert FoundOnce(Folder(linking)).others == {
         ".txt": 1, "links out of the folder (--follow-links)": 1,
     }  # fmt: skip
 

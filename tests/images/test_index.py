@@ -98,7 +98,25 @@ def test_a_failed_save_leaves_the_old_file(
     with pytest.raises(StorageError, match="no space left on device"):
         index.save(tmp_path / "index.parquet")
     assert (tmp_path / "index.parquet").read_bytes() == before
-    assert not (tmp_path / "index.parquet.partial").exists()
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["index.parquet"]
+
+
+def test_two_that_save_at_once_do_not_meet(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, place = Index.build(photos, 1), tmp_path / "index.parquet"
+    others = [7]
+
+    def meanwhile(name: str) -> None:
+        if others:
+            monkeypatch.setattr(os, "getpid", others.pop)
+            index.save(place)
+
+    monkeypatch.setattr(os, "getpid", lambda: 5)
+    monkeypatch.setattr(faults, "point", meanwhile)
+    index.save(place)
+    assert Index.load(place).table.equals(index.table)
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["index.parquet"]
 
 
 def test_a_broken_index_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.index import Changes, Index
 from deepcluster.images.source import quick_check, source_of
 from deepcluster.runtime.errors import DataError, UsageError
@@ -27,7 +28,7 @@ def test_the_order_is_the_lists_and_each_path_counts_once(photos: Path) -> None:
     text = "\ufeff# mine\r\ndogs/4.jpg\r\n\r\n  \r\ncats/1.jpg\r\n./dogs/4.jpg\r\n  # end\r\n"
     listed = write(photos / "l.txt", f"{text}{photos.absolute()}/cats/1.jpg\ndogs//0.jpg")
     assert paths(listed) == ["dogs/4.jpg", "cats/1.jpg", "dogs/0.jpg"]
-    assert source_of(listed).other_files() == {"listed again": 2}
+    assert FoundOnce(source_of(listed)).others == {"listed again": 2}
     index = Index.build(listed, 2)
     assert index.paths == paths(listed)
     assert index.labels is not None

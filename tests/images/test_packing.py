@@ -233,6 +233,18 @@ def test_one_flipped_bit_is_noticed(folder, tmp_path):
         Store(store.folder).verify()
 
 
+def test_of_each_block_that_is_read_something_is_told(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "_BLOCK", 1)
+    store = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)
+    blocks = len(store.contents.checksums)
+    told = []
+    store.verify(progress=lambda *how_far: told.append(how_far))
+    assert told == [(done, blocks) for done in range(1, blocks + 1)]
+    told.clear()
+    store.verify(range(1, 3), lambda *how_far: told.append(how_far))
+    assert told == [(1, 2), (2, 2)]
+
+
 @pytest.mark.parametrize("name", ["pixels.u8", "layout.npy", "store.json"])
 def test_a_cut_or_missing_file_is_noticed_when_the_store_is_opened(name, folder, tmp_path):
     store = pack(Folder(folder), tmp_path / "store", "grey", Pixels(), workers=1)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.index import Changes, Index
 from deepcluster.images.source import quick_check, source_of
 from deepcluster.images.tar_members import Damaged, members
@@ -54,7 +55,7 @@ def test_image_members_are_found_where_they_lie(
     assert paths(place) == [f"s.tar/{name}" for name in names]
     for path, (_, content) in zip(paths(place), contents, strict=True):
         assert source.open(path).read() == content
-    assert source.other_files() == {".json": 1, ".cls": 1, ".pyd": 1, ".pkl": 1}
+    assert FoundOnce(source).others == {".json": 1, ".cls": 1, ".pyd": 1, ".pkl": 1}
     with tarfile.open(place) as tar:  # two readers, one opinion
         theirs = [(m.name, m.offset_data, m.size) for m in tar if m.isfile()]
     with place.open("rb") as file:

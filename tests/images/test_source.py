@@ -25,6 +25,7 @@ from PIL import Image
 from deepcluster.images import crew
 from deepcluster.images.decode import read
 from deepcluster.images.folder import Extent
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.index import Index
 from deepcluster.images.list_file import ListFile
 from deepcluster.images.shards import Shards
@@ -141,7 +142,6 @@ def test_every_layout_gives_the_same_verdicts_and_pixels_and_changes_nothing(
         quick_check(place)
         source = source_of(place)
         index = Index.build(place, 2)
-        source.other_files()
         rows = index.table.to_pylist()
         inside = len("0.tar/") if layout == "shards" else 0
         named = {found.path[inside:]: row for found, row in zip(source.find(), rows, strict=True)}
@@ -224,8 +224,8 @@ def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
     for name in ("a.jxl", "b.SVG", "c.eps", "d.psd", "e.psd", "f.txt", ".hidden"):
         (photos / name).write_bytes(b"x")
     os.mkfifo(photos / "pipe.jpg")
-    source = source_of(photos)
-    assert source.other_files() == {
+    source = FoundOnce(source_of(photos))
+    assert source.others == {
         ".jxl (convert it to JPEG)": 1,
         ".svg (export it as PNG)": 1,
         ".eps (export it as PNG)": 1,
@@ -234,6 +234,28 @@ def test_other_pictures_are_counted_and_never_opened(photos: Path) -> None:
         "pipes, sockets or devices": 1,
     }
     assert len(source.find()) == 10
+
+
+@pytest.mark.parametrize("layout", ["folder", "list", "shards"])
+def test_of_each_file_something_is_told_the_first_time(tmp_path: Path, layout: str) -> None:
+    place = laid_out(layout, {"a.png": (b"x", None), "b/c.png": (b"y", None)}, tmp_path / layout)
+    if layout == "folder":
+        (place / "notes.txt").write_bytes(b"")
+    if layout == "list":
+        place.write_text("path\na.png\nb/c.png\n./a.png\n")
+    seen: list[str | None] = []
+    source = FoundOnce(source_of(place))
+    found = source.find(seen.append)
+    assert [one.path.removeprefix("0.tar/").removeprefix("1.tar/") for one in found] == [
+        "a.png", "b/c.png",
+    ]  # fmt: skip
+    assert seen.count(None) == 2
+    other = "listed again" if layout == "list" else ".txt"
+    assert source.others == {other: 3 if layout == "shards" else 1}
+    assert len(seen) == 2 + source.others.total()
+    (place if layout == "folder" else place.parent).rename(tmp_path / "gone")
+    assert source.find(seen.append) is found
+    assert len(seen) == 2 + source.others.total()
 
 
 @pytest.mark.parametrize("layout", ["folder", "list", "shards"])
@@ -285,8 +307,10 @@ def test_without_an_extra_it_is_said_what_to_install(
     code = (
         f"import sys; sys.modules[{library!r}] = None\n"
         "from deepcluster.images.folder import never_read\n"
+        "from deepcluster.images.found_once import FoundOnce\n"
         "from deepcluster.images.source import source_of\n"
-        f"print(dict(source_of({str(photos)!r}).other_files()), never_read({name!r}), sep='\\n')"
+        f"others = FoundOnce(source_of({str(photos)!r})).others\n"
+        f"print(dict(others), never_read({name!r}), sep='\\n')"
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     kind = f".{name[2:].lower()} (pip install 'deepcluster[{extra}]' reads it)"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from deepcluster.cli import main
 from deepcluster.report import write_report
 from deepcluster.runtime.errors import ResumeError
 from deepcluster.runtime.run_folder import RunFolder
@@ -222,6 +223,20 @@ def test_damaged_files_are_no_crash(generated: Callable[..., RunFolder]):
     folder.index.unlink()
     with pytest.raises(ResumeError, match="nothing to show"):
         write_report(folder)
+
+
+def test_a_page_elsewhere_leaves_the_run_and_other_folders_alone(
+    generated: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder, out = generated(60, 3), tmp_path / "new/page"
+    before = sorted(folder.path.rglob("*"))
+    for _ in range(2):
+        assert main(["report", str(folder.path), "--out", str(out)]) == 0
+        check_everything(out / "index.html")
+    assert sorted(folder.path.rglob("*")) == before
+    (tmp_path / "mine").mkdir()
+    assert main(["report", str(folder.path), "--out", str(tmp_path / "mine")]) == 2
+    assert "is there already and is no page" in capsys.readouterr().err
 
 
 def test_the_page_is_replaced_whole(generated: Callable[..., RunFolder]):

@@ -137,6 +137,14 @@ def test_a_long_phase_says_so_without_a_terminal(plain, clock):
     assert written.getvalue() == "  epoch 1: looking: 200 of 1,000, 5 a second\n"
 
 
+def test_of_a_phase_on_nobody_knows_how_much_the_count_is_said(plain, clock):
+    display, written = plain
+    with display.shown(), display.phase("finding images", 0, {}, "find") as phase:
+        clock[0] += 50
+        phase.advance(200)
+    assert written.getvalue() == "  finding images: 200, 4 a second\n"
+
+
 def test_the_seconds_of_a_phase_are_added_up(plain, clock):
     seconds = {"look": 1.0}
     for name in ("looking", "whitening"):

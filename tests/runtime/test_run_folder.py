@@ -248,6 +248,7 @@ def test_a_full_disk_is_named_with_what_is_left(folder, fault):
     [
         (errno.ENOSPC, "no space left to write"),
         (errno.EDQUOT, "no space left to write"),
+        (errno.EFBIG, r"cannot write .*: a limit on file sizes was reached \(ulimit -f"),
         (errno.EACCES, "cannot write .*: Permission denied; write to another place"),
         (errno.EROFS, "cannot write .*: Read-only file system"),
         (errno.ENOTDIR, "cannot write .*: Not a directory"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import hypergeom
 
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.visuals import plots
@@ -166,3 +167,23 @@ def test_the_figure_has_a_panel_for_each_depth(ontology: Ontology, tmp_path: Pat
         columns = blue.all(axis=2).any(axis=0)
         thirds = np.array_split(columns, 3)
         assert all(third.any() for third in thirds)
+
+
+def test_chance_is_that_of_hypergeometric_draws():
+    randomness = np.random.default_rng(1)
+    clusters, classes = randomness.integers(-1, 30, 900), randomness.integers(0, 4, 900)
+    members = {"one": [0], "two": [1, 3], "most": [0, 1, 2], "all": [0, 1, 2, 3], "none": []}
+    shares = pure_shares(clusters, classes, members)
+    sizes = np.bincount(clusters[clusters >= 0]).tolist()
+    total = sum(sizes)
+    for name, some in members.items():
+        there = int(np.isin(classes[clusters >= 0], some).sum())
+        expected = sum(
+            size
+            * there
+            / total
+            * hypergeom.sf(int(0.7 * size + 1e-9) - 1, total - 1, there - 1, size - 1)
+            for size in sizes
+            if there
+        )
+        assert shares[name][2] * shares[name][0] == pytest.approx(expected, rel=1e-9)

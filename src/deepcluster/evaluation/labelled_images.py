@@ -27,7 +27,6 @@ from deepcluster.images.selection import selected
 from deepcluster.images.source import is_store, quick_check, source_of
 from deepcluster.images.store import Store
 from deepcluster.images.stored import StoredImages
-from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import DataError, UsageError
 from deepcluster.runtime.run_folder import RunFolder
 from deepcluster.runtime.seeds import generator
@@ -89,7 +88,8 @@ def opened(place: Path, size: int, colour: Colour, stores: Path, bench: Bench) -
             f"{place} is a grey store and this network sees colours; pack the images again with "
             "--colour rgb"
         )
-    store.verify(bench.world.share(len(store.contents.checksums)))
+    with bench.display.phase("verifying the store", 0, {}, "verify") as phase:
+        store.verify(bench.world.share(len(store.contents.checksums)), phase.reached)
     index = store.index
     where = encoded(str(place))
     unusable = index.unusable
@@ -305,16 +305,10 @@ def packed(
             RunFolder(target).locked(),
             bench.display.phase(title, 0, {}, "read") as phase,
         ):
-
-            def advance(done: int, total: int) -> None:
-                phase.total = total
-                phase.advance(done - phase.done)
-                interruption.raise_if_asked()
-
             follow = bench.follow_links if follow_links is None else follow_links
             how = Pixels("store", short, "aspect", follow_links=follow)
             source = selected(source_of(place), how)
-            pack(source, target, colour, how, bench.workers, advance)
+            pack(source, target, colour, how, bench.workers, phase.reached)
         bench.world.broadcast_bytes(b"packed")
     else:
         bench.world.heard()

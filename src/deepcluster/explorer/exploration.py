@@ -10,7 +10,7 @@ import io
 import threading
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,18 @@ _DRAWN = 64  # branches of the tree that are drawn
 _LINES = 2_000  # of CSV at once
 
 
+class _Leaves(NamedTuple):
+    """What a tree begins with."""
+
+    labels: NDArray[np.int64]
+    """The group of each image."""
+    groups: NDArray[np.int64]
+    """Those that have images, rising."""
+    middles: NDArray[np.float64]
+    within: float
+    """The squared distances of images to the middle of their group, summed."""
+
+
 class View:
     """The run after some edits."""
 
@@ -57,12 +69,15 @@ class View:
         self.groups: NDArray[np.int64] = np.flatnonzero(sizes)
         """The groups that have images, rising."""
         self.sizes: NDArray[np.int64] = sizes[self.groups]
+        self._planting = threading.Lock()
+        self._leaves_before: _Leaves | None = None
         self._described_before: list[Group] = []
         if before is not None:
             page = before.__dict__.get("page")
             self._described_before = page.groups if page else before._described_before
-            if "tree" in before.__dict__ and np.array_equal(labels, before.record.labels):
-                self.tree = before.tree
+            if "_tree" in before.__dict__ and np.array_equal(labels, before.record.labels):
+                self._tree = before._tree
+            self._leaves_before = before.__dict__.get("_leaves", before._leaves_before)
 
     def members(self, group: int) -> NDArray[np.int64]:
         """The images of a group, from its centre outwards."""
@@ -79,11 +94,35 @@ class View:
             return []
         return self._features.nearest(row, NEIGHBOURS, leave_out)
 
-    @cached_property
+    @property
     def tree(self) -> MergeTree:
-        """How the groups would come together; leaf i is the i-th of `groups`."""
-        middles, within = self._features.middles(self.record.labels, self.groups)
-        return MergeTree.of(middles, self.sizes, within)
+        """How the groups would come together; leaf i is the i-th of `groups`.
+
+        Of threads that ask at once, one makes it.
+        """
+        with self._planting:
+            return self._tree
+
+    @cached_property
+    def _tree(self) -> MergeTree:
+        return MergeTree.of(self._leaves.middles, self.sizes, self._leaves.within)
+
+    @cached_property
+    def _leaves(self) -> _Leaves:
+        """Of groups that are as they were before, what was known before."""
+        labels, before = self.record.labels, self._leaves_before
+        if before is None:
+            return _Leaves(labels, self.groups, *self._features.middles(labels, self.groups))
+        changed = labels != before.labels
+        touched = np.union1d(labels[changed], before.labels[changed])
+        is_new = np.isin(self.groups, touched)
+        middles = np.empty((len(self.groups), before.middles.shape[1]))
+        middles[~is_new] = before.middles[np.isin(before.groups, self.groups[~is_new])]
+        middles[is_new], came = self._features.middles(labels, self.groups[is_new])
+        gone = before.groups[np.isin(before.groups, touched)]
+        _, went = self._features.middles(before.labels, gone)
+        within = max(0.0, before.within - went + came)
+        return _Leaves(labels, self.groups, middles, within)
 
     @cached_property
     def page(self) -> Page:
@@ -193,6 +232,10 @@ class Exploration:
         self._features = KeptFeatures(folder, len(self._base.names))
         self._lock = threading.Lock()
         self.view = View(self._features, self._base, Edits.read(folder))
+
+    def prepare(self) -> None:
+        """What the first cut would wait for."""
+        _ = self.view.tree
 
     def named(self, part: str) -> NDArray[np.int64]:
         """The images with these letters in their names, be they large or small."""

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+_CROWDED = 0.97
+"""Share of rows that are still alone, below which the others are left out."""
+
 
 @dataclass(frozen=True)
 class MergeTree:
@@ -130,6 +133,11 @@ def _chained(
             squares[other] = np.square(middles[other]).sum()
             node[other] = len(sizes) + len(steps) - 1
             alone[one] = False
+            if alone.sum() < _CROWDED * len(alone):  # what is joined costs no time any more
+                left = np.flatnonzero(alone)
+                chain = np.searchsorted(left, chain).tolist()
+                middles, weights, squares = middles[left], weights[left], squares[left]
+                node, alone = node[left], alone[left]
         else:
             chain.append(nearest)
     return steps

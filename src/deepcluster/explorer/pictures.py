@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from contextlib import suppress
 from html import escape
 from threading import Lock
 
@@ -30,6 +31,11 @@ class Pictures:
         self._images = Album.of_run(folder)
         self._lock = Lock()
         self._known: OrderedDict[int, bytes] = OrderedDict()
+
+    def prepare(self) -> None:
+        """What the first picture would wait for."""
+        with suppress(DeepClusterError):  # which is said of the pictures
+            self._images.prepare()
 
     def small(self, image: int) -> bytes | None:
         """A thumbnail as JPEG, kept by the run or made now; None where the image has vanished."""
@@ -64,6 +70,7 @@ class Pictures:
     def _picture(self, image: int) -> Image.Image | None:
         """From its file if that is still the one that was indexed, else from the run's store."""
         try:
+            self._images.prepare()
             return self._images.unchanged(image) or self._images.stored(image)
         except DeepClusterError:
             return None

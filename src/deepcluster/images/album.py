@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 from PIL import Image
 
@@ -48,6 +49,7 @@ class Album:
         self.place, self.index, self.size = place, index, size
         self._stores = stores
         self._how = how
+        self._preparing = Lock()
 
     @staticmethod
     def of_run(folder: RunFolder, size: int = 64) -> Album:
@@ -90,6 +92,11 @@ class Album:
                 "where they are now: images in the run's settings.json"
             )
         return Images(self._source, self.index, self.size, reading=self._how.reading)
+
+    def prepare(self) -> None:
+        """Have ready what every picture needs; of threads that ask at once, one does it."""
+        with self._preparing:
+            _ = self.index.paths, self._source, self._stored
 
     def picture(self, number: int) -> Image.Image | None:
         """For people, quickly: in colours where that can be; None where it has vanished."""

@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,6 +84,15 @@ class Found(NamedTuple):
     """Why it is no usable image, where that is known without opening it."""
 
 
+Seen = Callable[[str | None], None]
+"""Told of every file that is looked at: None if it may be an image, else what kind it is. What it
+raises ends the looking."""
+
+
+def unseen(kind: str | None) -> None:
+    """Where nobody is to be told."""
+
+
 class Extent(NamedTuple):
     """Bytes on the disk: a whole file, or a part of one."""
 
@@ -119,18 +128,20 @@ class _File(NamedTuple):
         return str(Path(self.place).resolve())
 
 
-def find_images(root: str | Path, follow_links: bool = False) -> list[Found]:
+def find_images(root: str | Path, follow_links: bool = False, seen: Seen = unseen) -> list[Found]:
     """Every candidate under the root once, sorted by path whatever the file system's order.
 
     Hidden files are skipped, and what lies in a run, a study or a store below the root. A file
     reached twice (links) counts where it really lies, or else under its first path. A folder that
     cannot be entered and a link that leads nowhere are listed too, so that reading them fails with
     the reason instead of images being missed in silence; so are links that lead out of the root
-    and are not to be followed.
+    and are not to be followed. What is seen of other kinds is told with advice where there is some.
     """
     found: dict[tuple[int, int] | str, tuple[bool, Found]] = {}
     for file in _files(root, follow_links):
-        if _is_candidate(file):
+        is_candidate = _is_candidate(file)
+        seen(None if is_candidate else _kind(file))
+        if is_candidate:
             status, label = file.status, class_of(file.path)
             one = Found(file.path, status.st_size, status.st_mtime_ns, label)
             if file.leads_out:
@@ -141,11 +152,6 @@ def find_images(root: str | Path, follow_links: bool = False) -> list[Found]:
     found.clear()  # the order needs room too, and there may be millions
     files.sort(key=lambda one: _bytes(one.path))
     return files
-
-
-def other_files(root: str | Path, follow_links: bool = False) -> Counter[str]:
-    """How many visible files are no candidates, by kind and with advice where there is some."""
-    return Counter(_kind(file) for file in _files(root, follow_links) if not _is_candidate(file))
 
 
 def refuse_without_images(root: str | Path) -> None:

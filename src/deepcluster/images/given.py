@@ -7,7 +7,6 @@ takes the same way as every other image.
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from deepcluster.images.folder import Extent, Found
+from deepcluster.images.folder import Extent, Found, Seen, unseen
 from deepcluster.images.list_file import found_file
 from deepcluster.images.source import Source, is_picture, is_store, source_of
 from deepcluster.images.store import Store
@@ -32,7 +31,7 @@ class Paths:
     paths: tuple[str, ...]
     place: Path = Path()
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every path; a file that is missing too."""
         return [found_file(Path(), path) for path in self.paths]
 
@@ -43,10 +42,6 @@ class Paths:
     def extent(self, path: str) -> Extent:
         """The file."""
         return Extent(path)
-
-    def other_files(self) -> Counter[str]:
-        """None: what is listed is meant."""
-        return Counter()
 
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where nothing is listed."""
@@ -61,7 +56,7 @@ class Pictures:
     pictures: Any  # len() and [i], which gives a picture or a tuple that begins with one
     place: Path = Path()
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every picture; the bytes are made when one is opened."""
         return [Found(name, 0, 0) for name in self._names]
 
@@ -74,10 +69,6 @@ class Pictures:
 
     def extent(self, path: str) -> None:
         """Nowhere: the file is made when it is opened."""
-
-    def other_files(self) -> Counter[str]:
-        """None: what is given is meant."""
-        return Counter()
 
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where nothing is given."""

@@ -23,7 +23,7 @@ from deepcluster.images.judging import Wanted, without_copies, without_small
 from deepcluster.images.kept import Pixels
 from deepcluster.images.source import Source, source_of
 from deepcluster.images.unusable import Unusable
-from deepcluster.runtime import faults
+from deepcluster.runtime import faults, interruption
 from deepcluster.runtime.errors import ResumeError, StorageError
 
 SCHEMA = pa.schema(
@@ -108,7 +108,7 @@ class Index:
     def save(self, path: str | Path) -> None:
         """Write the index; the file is whole or it is not there."""
         path = Path(path)
-        aside = path.with_name(f"{path.name}.partial")
+        aside = path.with_name(f".{path.name}.{os.getpid()}.writing")  # others may write it too
         try:
             with aside.open("wb") as file:
                 file.write(self.to_bytes())
@@ -231,6 +231,7 @@ def _parts(rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 def _content(source: Source, path: str) -> str | None:
     """The hash of the file, or None where it cannot be read."""
+    interruption.raise_if_asked()
     try:
         with source.open(path) as file:
             return _digest(file)

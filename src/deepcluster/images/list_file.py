@@ -6,7 +6,6 @@ import codecs
 import csv
 import io
 import stat
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,15 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
-from deepcluster.images.folder import Extent, Found, class_of, encoded, never_read
+from deepcluster.images.folder import (
+    Extent,
+    Found,
+    Seen,
+    class_of,
+    encoded,
+    never_read,
+    unseen,
+)
 from deepcluster.runtime.errors import DataError, UsageError
 
 SUFFIXES = (".txt", ".csv", ".parquet")
@@ -30,10 +37,10 @@ class ListFile:
 
     place: Path
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every path of the list once, where it stands first; a file that is missing too."""
         folder = self.place.parent
-        return [found_file(folder, path, label) for path, label in self._distinct(Counter())]
+        return [found_file(folder, path, label) for path, label in self._distinct(seen)]
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
@@ -43,29 +50,23 @@ class ListFile:
         """The file."""
         return Extent(str(self.place.parent / path))
 
-    def other_files(self) -> Counter[str]:
-        """How many lines name a file that the list has named before."""
-        others: Counter[str] = Counter()
-        for _ in self._distinct(others):
-            pass
-        return others
-
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where the list cannot be read or names nothing."""
-        if next(self._distinct(Counter()), None) is None:
+        if next(self._distinct(unseen), None) is None:
             raise DataError(f"{encoded(str(self.place))} lists no paths")
 
-    def _distinct(self, others: Counter[str]) -> Iterator[_Row]:
-        """Path and label of every entry; those that come again are counted among the others."""
+    def _distinct(self, seen: Seen) -> Iterator[_Row]:
+        """Path and label of every entry; one that comes again is of another kind."""
         root = f"{self.place.parent.absolute().as_posix()}/"
-        seen: set[str] = set()
+        known: set[str] = set()
         for text, label in self._rows():
             # One file, one spelling: ./a.jpg and /where/the/list/is/a.jpg are a.jpg.
             path = str(PurePosixPath(text)).removeprefix(root)
-            if path in seen:
-                others["listed again"] += 1
+            if path in known:
+                seen("listed again")
             elif text:
-                seen.add(path)
+                known.add(path)
+                seen(None)
                 yield path, class_of(path) if label is None else label
 
     def _rows(self) -> Iterator[_Row]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,13 +19,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deepcluster.images.decode import windowed
-from deepcluster.images.folder import HEAD, Extent, Found
+from deepcluster.images.folder import HEAD, Extent, Found, Seen, unseen
+from deepcluster.images.found_once import FoundOnce
 from deepcluster.images.kept import Frames, Pixels
 from deepcluster.images.reading import Reading
 from deepcluster.images.reel import Reel
 from deepcluster.images.source import Folder, Source
 from deepcluster.images.tiff import TiffPage, is_tiff
 from deepcluster.images.unusable import TooLarge, Unusable
+from deepcluster.runtime import interruption
 from deepcluster.runtime.errors import UsageError
 
 MOST_FRAMES = 10_000
@@ -84,21 +85,27 @@ class Selection:
         """What the user named."""
         return self.source.place
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every file, and every frame of those that have several."""
+        self._files.find(seen)
         return self._found
 
     @cached_property
+    def _files(self) -> FoundOnce:
+        return FoundOnce(self.source)
+
+    @cached_property
     def _found(self) -> list[Found]:
+        files = self._files.find()
         if self.frames == "first":
-            return self.source.find()
-        return [frame for file in self.source.find() for frame in self._frames_of(file)]
+            return files
+        return [frame for file in files for frame in self._frames_of(file)]
 
     @cached_property
     def _parents(self) -> dict[str, tuple[str, int]]:
         """The file and the number, from 0, of every frame that is an image of its own."""
         found = self._found if self.frames == "all" else []
-        files = {file.path for file in self.source.find()} if found else set()
+        files = {file.path for file in self._files.find()} if found else set()
         parted = ((one.path, *one.path.rpartition("/")[::2]) for one in found)
         return {
             path: (file, int(number) - 1)
@@ -130,15 +137,12 @@ class Selection:
         except OSError:
             return where  # which fails once more, and is then a verdict
 
-    def other_files(self) -> Counter[str]:
-        """How many files are no candidates, by kind."""
-        return self.source.other_files()
-
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where there is no candidate."""
         self.source.refuse_without_images()
 
     def _frames_of(self, file: Found) -> Iterator[Found]:
+        interruption.raise_if_asked()
         try:
             count = 1 if file.reason is not None else self._count(file.path)
         except (OSError, Unusable):

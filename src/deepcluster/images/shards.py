@@ -10,9 +10,8 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, NamedTuple
@@ -22,6 +21,7 @@ from deepcluster.images.folder import (
     HEAD,
     Extent,
     Found,
+    Seen,
     class_of,
     encoded,
     extension_of,
@@ -29,6 +29,7 @@ from deepcluster.images.folder import (
     kind_of,
     no_images,
     starts_like_an_image,
+    unseen,
 )
 from deepcluster.images.tar_members import Damaged, Member, members
 from deepcluster.runtime.errors import UsageError
@@ -61,13 +62,22 @@ class Shards:
 
     place: Path
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    _extents: dict[str, Extent] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every image member, shard by shard in the order of their names, then as it is stored.
 
         A shard that is damaged gives what lies before the damage, and one entry for the rest.
         """
-        return [found for found, _ in self._scan(Counter())]
+        found: list[Found] = []
+        extents: dict[str, Extent] = {}
+        for one, part in self._scan(seen):
+            seen(None)
+            found.append(one)
+            if part is not None:
+                extents[one.path] = part
+        self._extents.update(extents)
+        return found
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one member."""
@@ -79,34 +89,29 @@ class Shards:
     def extent(self, path: str) -> Extent | None:
         """The part of the shard."""
         with self._lock:  # many threads ask, one looks
+            if not self._extents:
+                self.find()
             return self._extents.get(path)
-
-    def other_files(self) -> Counter[str]:
-        """How many members are no images, by kind."""
-        others: Counter[str] = Counter()
-        for _ in self._scan(others):
-            pass
-        return others
 
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where the shards have no image; returns at the first one."""
         others: Counter[str] = Counter()
-        for found, _ in self._scan(others):
+
+        def counted(kind: str) -> None:
+            others[kind] += 1
+
+        for found, _ in self._scan(counted):
             if found.reason is None:
                 return
             others[found.reason] += 1
         raise no_images(str(self.place), others)
 
-    @cached_property
-    def _extents(self) -> dict[str, Extent]:
-        return {found.path: part for found, part in self._scan(Counter()) if part is not None}
-
-    def _scan(self, others: Counter[str]) -> Iterator[tuple[Found, Extent | None]]:
+    def _scan(self, other: Callable[[str], None]) -> Iterator[tuple[Found, Extent | None]]:
         for shard in _named(self.place):
-            yield from _images(shard, others)
+            yield from _images(shard, other)
 
 
-def _images(shard: _Shard, others: Counter[str]) -> Iterator[tuple[Found, Extent | None]]:
+def _images(shard: _Shard, other: Callable[[str], None]) -> Iterator[tuple[Found, Extent | None]]:
     """The images of a shard and where they lie; the range is None where one is not to be read."""
     size = modified = 0
     try:
@@ -121,7 +126,7 @@ def _images(shard: _Shard, others: Counter[str]) -> Iterator[tuple[Found, Extent
                 if member.kind == "other" or is_hidden(member.name.rpartition("/")[2]):
                     continue
                 if not _is_image(member, file):
-                    others[kind_of(member.name)] += 1
+                    other(kind_of(member.name))
                     continue
                 reason = _reason_against(member, keys)
                 # Two members may share a name; where each lies tells them apart.

@@ -5,14 +5,13 @@ Nothing here imports torch: a mistyped path is answered at once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from deepcluster.images import folder
-from deepcluster.images.folder import Extent, Found, find_images
+from deepcluster.images.folder import Extent, Found, Seen, find_images, unseen
 from deepcluster.images.list_file import SUFFIXES, ListFile
 from deepcluster.images.shards import Shards, is_shards
 from deepcluster.runtime.errors import DataError
@@ -27,7 +26,7 @@ class Source(Protocol):
         """What the user named."""
         ...
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every candidate once, in an order that does not depend on the file system."""
         ...
 
@@ -40,10 +39,6 @@ class Source(Protocol):
 
     def extent(self, path: str) -> Extent | None:
         """Where the bytes of one lie, for another process to read; None if nowhere on the disk."""
-        ...
-
-    def other_files(self) -> Counter[str]:
-        """How many files are no candidates, by kind."""
         ...
 
     def refuse_without_images(self) -> None:
@@ -59,9 +54,9 @@ class Folder:
     follow_links: bool = False
     """Also out of the folder; a link within it is followed in any case."""
 
-    def find(self) -> list[Found]:
+    def find(self, seen: Seen = unseen) -> list[Found]:
         """Every image file under the folder."""
-        return find_images(self.place, self.follow_links)
+        return find_images(self.place, self.follow_links, seen)
 
     def open(self, path: str) -> BinaryIO:
         """The bytes of one file."""
@@ -70,10 +65,6 @@ class Folder:
     def extent(self, path: str) -> Extent:
         """The file."""
         return Extent(str(self.place / path))
-
-    def other_files(self) -> Counter[str]:
-        """How many visible files are of other kinds."""
-        return folder.other_files(self.place, self.follow_links)
 
     def refuse_without_images(self) -> None:
         """Raise, in one sentence, where the folder has no image; returns at the first one."""

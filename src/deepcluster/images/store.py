@@ -8,6 +8,7 @@ image lies and how large it is) and `pixels.u8` (the images one after another, a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -100,13 +101,23 @@ class Store:
         start = int(self.offsets[number])
         return self.pixels[start : start + shape[0] * shape[1] * shape[2]].reshape(shape)
 
-    def verify(self, blocks: range | None = None) -> None:
-        """Raise if a byte, of all blocks or of some, differs from what was packed."""
+    def verify(
+        self, blocks: range | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Raise if a byte, of all blocks or of some, differs from what was packed.
+
+        Args:
+            blocks: Those to be read; all if not given.
+            progress: Called with the number of blocks done and of all to be read.
+        """
         ends = [0, *self.contents.block_ends]
-        for number in range(len(ends) - 1) if blocks is None else blocks:
+        blocks = range(len(ends) - 1) if blocks is None else blocks
+        for done, number in enumerate(blocks, 1):
             start, end, expected = ends[number], ends[number + 1], self.contents.checksums[number]
             if crc32(self.pixels[start:end]) != expected:
                 raise DataError(
                     f"{self.folder}/pixels.u8 is damaged in block {number} (bytes {start:,} to "
                     f"{end:,}); delete {self.folder}, and the command that packed it makes it again"
                 )
+            if progress is not None:
+                progress(done, len(blocks))

@@ -40,12 +40,12 @@ _LEFT_OUT = 500
 _SUGGESTED = 24
 
 
-def write_report(folder: RunFolder) -> Path:
-    """Lay out RUN/report/index.html from what the run folder has; gives the page's path."""
+def write_report(folder: RunFolder, out: Path | None = None) -> Path:
+    """Lay out RUN/report, or another folder, from what the run has; gives the page's path."""
     record = RunRecord.read(folder)
     selection = select(record.labels, record.distances)
-    aside = folder.path / ".report.writing"
-    target = folder.path / "report"
+    target = out or folder.path / "report"
+    aside = target.with_name(f".{target.name}.writing")
     with storage_errors_named(target):
         shutil.rmtree(aside, ignore_errors=True)
         (aside / "thumbnails").mkdir(parents=True)

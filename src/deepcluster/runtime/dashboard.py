@@ -244,7 +244,8 @@ def _bar(now: Progress, width: int) -> ProgressBar:
 
 def _progress(now: Progress, wide: bool = True) -> Text:
     if now.total <= 1:
-        return Text(_seconds(now.seconds), "dim")
+        counted = f"{now.done:,}, " if now.done > now.total else ""
+        return Text(counted + _seconds(now.seconds), "dim")
     said = Text(f"{now.done:,} of {now.total:,}")
     if now.done:
         left = max(0, now.total - now.done) / max(1e-9, now.rate)

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
+from deepcluster.runtime import interruption
 from deepcluster.runtime.dashboard import Dashboard, progress_line
 from deepcluster.runtime.durations import duration
 from deepcluster.runtime.errors import HealthWarning
@@ -158,7 +159,8 @@ class Display:
         rate = f"{phase.rate:,.0f} a second"
         if self._seconds_left:  # after the last epoch nobody knows
             rate += f", about {duration(self._seconds_left)} to the end"
-        self.say(f"  {phase.label}: {phase.done:,} of {phase.total:,}, {rate}")
+        total = f" of {phase.total:,}" if phase.total else ""  # which nobody knows yet
+        self.say(f"  {phase.label}: {phase.done:,}{total}, {rate}")
 
     def epoch(self, record: dict[str, Any], epochs: int, seconds_left: float) -> None:
         """The line of one epoch."""
@@ -209,6 +211,12 @@ class _Phase:
         """So much more is done."""
         self.done += count
         self._display.progressed(self)
+
+    def reached(self, done: int, total: int) -> None:
+        """So much of so much is done by now; raises if the user has asked to stop."""
+        self.total = total
+        self.advance(done - self.done)
+        interruption.raise_if_asked()
 
     def spoke(self) -> None:
         """Remember that the user has just been told."""

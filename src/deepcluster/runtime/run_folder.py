@@ -336,6 +336,12 @@ def _storage_sentence(path: Path, error: OSError) -> str:
             f"no space left to write {path} ({free / 1e6:,.0f} MB free); make room, or write to "
             "another place; what was saved before is whole, and the same command continues"
         )
+    if error.errno == errno.EFBIG:
+        return (
+            f"cannot write {path}: a limit on file sizes was reached (ulimit -f, or the disk's "
+            "format); raise it, or write to another place; what was saved before is whole, and the "
+            "same command continues"
+        )
     return f"cannot write {path}: {error.strerror}; write to another place"
 
 

@@ -74,12 +74,13 @@ def pure_shares(
     table = table.reshape(k, count)
     sizes = table.sum(axis=1)
     of_class = np.bincount(classes, minlength=count)
+    dealing = _Dealing(sizes, pure)
     found = {}
     for synset, some in members.items():
         within = table[:, list(some)].sum(axis=1)
         good = within > pure * sizes + _SLACK
         images = int(of_class[list(some)].sum())
-        by_chance = _expected(sizes, int(within.sum()), pure) / max(1, images)
+        by_chance = dealing.expected(int(within.sum())) / max(1, images)
         found[synset] = (images, int(within[good].sum()), by_chance)
     return found
 
@@ -135,29 +136,40 @@ def panels_of(
     return panels, bars
 
 
-def _expected(sizes: NDArray[np.int64], members: int, pure: float) -> float:
-    """Mean number of members in pure clusters, members and others dealt out at random.
+class _Dealing:
+    """Members and others dealt out at random to clusters of given sizes.
 
     Of x members in a cluster of n the mean of x where x > t is n S / N times the chance that a
     hypergeometric draw of n - 1 from N - 1, of which S - 1 are members, has at least t of them.
+    What depends on the sizes alone is computed once.
     """
-    total = int(sizes.sum())
-    if not members:
-        return 0.0
-    expected = 0.0
-    for size, times in zip(*np.unique(sizes[sizes > 0], return_counts=True), strict=True):
-        least = int(pure * size + _SLACK)
-        drawn = np.arange(least, size)
-        drawn = drawn[(drawn <= members - 1) & (size - 1 - drawn <= total - members)]
+
+    def __init__(self, sizes: NDArray[np.int64], pure: float) -> None:
+        self._total = total = int(sizes.sum())
+        self._log_factorial: NDArray[np.float64] = gammaln(np.arange(total + 1) + 1)
+        distinct, times = np.unique(sizes[sizes > 0], return_counts=True)
+        least = (pure * distinct + _SLACK).astype(np.int64)
+        counts = distinct - least
+        first = np.cumsum(counts) - counts
+        # One entry for each way to draw at least so many members, of each size.
+        self._members = np.arange(counts.sum()) + np.repeat(least - first, counts)
+        self._others = np.repeat(distinct, counts) - 1 - self._members
+        self._log_all = np.repeat(self._log_choose(total - 1, distinct - 1), counts)
+        self._weights = np.repeat(times * distinct / max(1, total), counts)
+
+    def expected(self, members: int) -> float:
+        """The mean number of so many members in pure clusters."""
+        possible = (self._members < members) & (self._others <= self._total - members)
+        if not possible.any():
+            return 0.0
         chances = np.exp(
-            _log_choose(members - 1, drawn)
-            + _log_choose(total - members, size - 1 - drawn)
-            - _log_choose(total - 1, np.array([size - 1]))
+            self._log_choose(members - 1, self._members[possible])
+            + self._log_choose(self._total - members, self._others[possible])
+            - self._log_all[possible]
         )
-        expected += times * size * members / total * float(chances.sum())
-    return expected
+        return members * float(self._weights[possible] @ chances)
 
-
-def _log_choose(n: int, some: NDArray[np.int64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = gammaln(n + 1) - gammaln(some + 1) - gammaln(n - some + 1)
-    return found
+    def _log_choose(self, n: int, some: NDArray[np.int64]) -> NDArray[np.float64]:
+        known = self._log_factorial
+        found: NDArray[np.float64] = known[n] - known[some] - known[n - some]
+        return found
