@@ -1,4 +1,4 @@
-"""Which images of a run are alike: nearest by features, copies by content and by pixels."""
+"""Which images of a run are alike, by content and by pixels, and which are like no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from deepcluster.clusters import assign, nearest, nearest_others
+from deepcluster.clusters import assign, nearest_others
 from deepcluster.images.album import Album
 from deepcluster.images.threads import in_order
 
@@ -28,14 +28,8 @@ _SIDE = 16  # of the small picture behind a signature
 _WINDOW = 5  # what is common to this many pixels is taken out: light, and the layout of a scene
 _FLAT = 1.0  # grey levels: less detail than this tells nothing
 _MOST_COPIES = 10  # neighbours looked at; larger groups are joined through these
+_ROWS = 8192  # compared with the centroids at once
 _LEAST_GROUP = 3  # images; fewer are no group that others could belong to
-
-
-class Found(NamedTuple):
-    """An image of the run, and how far it is."""
-
-    number: int
-    distance: float
 
 
 class Copies(NamedTuple):
@@ -46,24 +40,12 @@ class Copies(NamedTuple):
     likeness: list[float]
 
 
-def similar(query: Tensor, rows: Tensor, count: int, leave_out: int | None = None) -> list[Found]:
-    """The images nearest to a whitened feature (d,), nearest first.
-
-    Args:
-        query: Of unit length, as the rows are.
-        rows: (N, d), row i is image i.
-        count: How many images.
-        leave_out: The query's own number, where it is one of the images.
-    """
-    available = len(rows) - (leave_out is not None)
-    found = nearest(query[None], rows, min(count, available), skip_self_from=leave_out)
-    return [
-        Found(int(number), float(distance) ** 0.5)
-        for number, distance in zip(found.index[0], found.distance[0], strict=True)
-    ]
-
-
-def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) -> Tensor:
+def outliers(
+    rows: Tensor,
+    labels: NDArray[np.int64],
+    centroids: Tensor | None,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Tensor:
     """(N,) how far each image is from every group; not a number where it has no feature.
 
     A group of one or two images is what an outlier makes for itself, so it counts as none.
@@ -72,12 +54,14 @@ def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) 
     far = torch.full((len(rows),), torch.nan)
     finite = torch.from_numpy(labels >= 0)
     if centroids is None:
-        far[finite] = nearest_others(rows[finite], 1).distance[:, 0].sqrt().float()
+        far[finite] = nearest_others(rows[finite], 1, progress).distance[:, 0].sqrt().float()
         return far
     sizes = np.bincount(labels[labels >= 0], minlength=len(centroids))
     real = sizes >= _LEAST_GROUP
     kept = centroids[torch.from_numpy(real)] if real.any() else centroids
-    far[finite] = assign(rows[finite], kept)[1]
+    for some in finite.nonzero()[:, 0].split(_ROWS):
+        far[some] = assign(rows[some], kept)[1]
+        progress(len(some))
     return far
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +37,20 @@ class KeptFeatures:
         return np.asarray(self._rows[image], dtype=np.float32)
 
     def nearest(
-        self, query: NDArray[np.float32], count: int, leave_out: int | None = None
+        self,
+        query: NDArray[np.float32],
+        count: int,
+        leave_out: int | None = None,
+        progress: Callable[[int], None] = lambda count: None,
     ) -> list[Near]:
-        """The images nearest to a feature, nearest first, ties by the lower number."""
+        """The images nearest to a feature, nearest first, ties by the lower number.
+
+        Args:
+            query: (d,), of unit length, as the rows are.
+            count: How many images.
+            leave_out: The query's own number, where it is one of the images.
+            progress: Is told of so many more images that were looked at.
+        """
         best = np.empty(0, dtype=np.int64)
         apart = np.empty(0, dtype=np.float64)
         for start, block in self._blocks():
@@ -57,6 +68,7 @@ class KeptFeatures:
             apart = np.concatenate([apart, distances[some]])
             order = np.lexsort((best, apart))[:count]
             best, apart = best[order], apart[order]
+            progress(len(block))
         return [
             Near(int(image), float(np.sqrt(distance)))
             for image, distance in zip(best, apart, strict=True)
