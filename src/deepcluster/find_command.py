@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -176,8 +177,7 @@ def duplicates_verb(words: list[str]) -> int:
     folder = finished_run(asked.run)
     images = Album.of_run(folder)
     with interruption.noticed(), Display().shown() as display:
-        with _phase(display, "comparing", len(images)) as advance:
-            groups = duplicates(images, asked.alike, advance)
+        groups = duplicates(images, asked.alike, partial(_phase, display))
         lines = [
             (group, "exact" if copies.exact else "near", number, images.names[number], likeness)
             for group, copies in enumerate(groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
@@ -12,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import uniform_filter
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from deepcluster.clusters import assign, nearest_others
+from deepcluster.clusters import assign, joined, nearest_others
 from deepcluster.images.album import Album
 from deepcluster.images.threads import in_order
 
@@ -27,9 +26,10 @@ no two others reach 0.90; copies resized, brightened, greyed or saved as a poor 
 _SIDE = 16  # of the small picture behind a signature
 _WINDOW = 5  # what is common to this many pixels is taken out: light, and the layout of a scene
 _FLAT = 1.0  # grey levels: less detail than this tells nothing
-_MOST_COPIES = 10  # neighbours looked at; larger groups are joined through these
 _ROWS = 8192  # compared with the centroids at once
 _LEAST_GROUP = 3  # images; fewer are no group that others could belong to
+
+Progress = Callable[[int], None]
 
 
 class Copies(NamedTuple):
@@ -44,7 +44,7 @@ def outliers(
     rows: Tensor,
     labels: NDArray[np.int64],
     centroids: Tensor | None,
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Progress = lambda count: None,
 ) -> Tensor:
     """(N,) how far each image is from every group; not a number where it has no feature.
 
@@ -66,19 +66,27 @@ def outliers(
 
 
 def duplicates(
-    images: Album, alike: float = ALIKE, progress: Callable[[int], None] = lambda count: None
+    images: Album, alike: float, phase: Callable[[str, int], AbstractContextManager[Progress]]
 ) -> list[Copies]:
     """Groups of images with the same content, then groups of those with nearly the same pixels.
 
     Of a group of equal files only the first is compared further.
+
+    Args:
+        images: The images of a run.
+        alike: Correlation from which on two signatures are of nearly the same pixels.
+        phase: Opens a part of the work on so many images, and gives what is told of them.
     """
     hashes = np.array(images.index.usable["hash"].to_pylist())
     _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
     exact = [Copies(True, members.tolist(), [1.0] * len(members)) for members in _members(which)]
     distinct = np.sort(first)
-    prints = signatures(images, distinct, progress)
+    with phase("looking", len(distinct)) as progress:
+        prints = signatures(images, distinct, progress)
+    with phase("comparing", len(distinct)) as progress:
+        which = joined(torch.from_numpy(prints), alike, progress).numpy()
     near = []
-    for members in _joined(prints, alike):
+    for members in _members(which):
         likeness = prints[members] @ prints[members[0]]
         near.append(Copies(False, distinct[members].tolist(), likeness.tolist()))
     return exact + near
@@ -96,7 +104,7 @@ def signature(picture: Image.Image) -> NDArray[np.float32]:
 
 
 def signatures(
-    images: Album, numbers: NDArray[np.int64], progress: Callable[[int], None]
+    images: Album, numbers: NDArray[np.int64], progress: Progress
 ) -> NDArray[np.float32]:
     """The signature of each of the images."""
     prints = np.empty((len(numbers), _SIDE * _SIDE), dtype=np.float32)
@@ -110,23 +118,6 @@ def signatures(
 
 def _signature_of(images: Album, number: int) -> NDArray[np.float32]:
     return signature(images.small(number))
-
-
-def _joined(prints: NDArray[np.float32], alike: float) -> list[NDArray[np.int64]]:
-    """The groups of rows that are joined by pairs with at least this correlation."""
-    told = np.flatnonzero(prints.any(axis=1))
-    if len(told) < 2:
-        return []
-    rows = torch.from_numpy(prints[told])
-    count = min(_MOST_COPIES, len(rows) - 1)
-    found = nearest_others(rows, count)
-    # Of rows of unit length: |a - b|^2 = 2 - 2 a.b
-    near = (found.distance <= 2 - 2 * alike).numpy()
-    source, slot = np.nonzero(near)
-    target = found.index.numpy()[source, slot]
-    graph = coo_array((np.ones(len(source)), (source, target)), shape=(len(rows),) * 2)
-    _, which = connected_components(graph, directed=False)
-    return [told[members] for members in _members(which)]
 
 
 def _members(which: NDArray[np.int64]) -> list[NDArray[np.int64]]:
