@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import tyro
 
 from deepcluster import flags
 from deepcluster.collection.contact_sheet import MOST, Shown, Strip, write_sheet
-from deepcluster.collection.groups import read_clusters, whitened_rows
+from deepcluster.collection.groups import read_clusters
 from deepcluster.collection.kept_features import KeptFeatures
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.likeness import ALIKE, duplicates, outliers
@@ -214,14 +213,15 @@ def outliers_verb(words: list[str]) -> int:
     """Carry out `deepcluster outliers`; gives the exit code."""
     asked = _parsed(Outliers, words, "outliers")
     folder = finished_run(asked.run)
-    clusters, rows = read_clusters(folder), whitened_rows(folder)
+    clusters = read_clusters(folder)
+    rows = KeptFeatures(folder, len(clusters.path)).rows
     with interruption.noticed(), Display().shown() as display:
         model = load(asked.run, "cpu")
         centred = model.effective["clustering"] != "PowerIteration"
         with _phase(display, "comparing", len(rows)) as advance:
-            far = outliers(rows, clusters.cluster, model.centroids if centred else None, advance)
-        known = far[far.isfinite()]
-        order = torch.where(far.isfinite(), far, -1).argsort(descending=True, stable=True)
+            far = outliers(rows, clusters, model.centroids if centred else None, advance)
+        known = np.sort(far[np.isfinite(far)])
+        order = np.argsort(-np.where(np.isfinite(far), far, -1), kind="stable")
         lines = [
             (
                 rank,
@@ -229,7 +229,7 @@ def outliers_verb(words: list[str]) -> int:
                 clusters.path[number],
                 int(clusters.cluster[number]),
                 float(far[number]),
-                float((known < far[number]).double().mean()),
+                float(np.searchsorted(known, far[number])) / len(known),
             )
             for rank, number in enumerate(order[: min(asked.count, len(known))].tolist(), 1)
         ]

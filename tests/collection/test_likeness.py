@@ -17,8 +17,9 @@ from PIL import Image, ImageDraw, ImageEnhance
 from skimage import data
 
 from deepcluster.cli import main
-from deepcluster.collection import kept_features
+from deepcluster.collection import kept_features, likeness
 from deepcluster.collection.contact_sheet import Shown, Strip, drawn
+from deepcluster.collection.groups import ClusterTable
 from deepcluster.collection.kept_features import KeptFeatures
 from deepcluster.collection.likeness import outliers, signature
 from deepcluster.images.album import Album
@@ -187,14 +188,35 @@ def test_an_outlier_that_makes_its_own_group_is_found():
     rows = np.concatenate([rows, [[0.5, 3.0]], [[np.nan, np.nan]]]).astype(np.float32)
     labels = np.repeat([0, 1, 2, -1], [20, 20, 1, 1])
     centroids = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 3.0]])
-    far = outliers(torch.from_numpy(rows), labels, centroids)
-    assert int(far.nan_to_num(-1).argmax()) == 40
+    own = np.linalg.norm(rows - centroids.numpy()[labels], axis=1)
+    clusters = ClusterTable([], labels, own, np.zeros(42))
+    far = outliers(rows, clusters, centroids)
+    assert int(np.nanargmax(far)) == 40
     assert float(far[40]) == pytest.approx((0.25 + 9) ** 0.5)
-    assert far.isnan().tolist() == [False] * 41 + [True]
-    alone = outliers(torch.from_numpy(rows), labels, None)
-    assert int(alone.nan_to_num(-1).argmax()) == 40
+    np.testing.assert_allclose(far[:40], own[:40], rtol=1e-6)
+    assert np.isnan(far).tolist() == [False] * 41 + [True]
+    alone = outliers(rows, clusters, None)
+    assert int(np.nanargmax(alone)) == 40
     nearest_other = np.linalg.norm(rows[:40] - rows[40], axis=1).min()
     assert float(alone[40]) == pytest.approx(nearest_other, rel=1e-5)
+
+
+def test_only_members_of_tiny_groups_are_measured_anew(monkeypatch):
+    """The distance is that to the nearest centroid of a group of three or more, for all."""
+    monkeypatch.setattr(likeness, "_ROWS", 8)
+    randomness = np.random.default_rng(1)
+    rows = randomness.normal(size=(300, 5)).astype(np.float32)
+    centroids = randomness.normal(size=(80, 5)).astype(np.float32)
+    apart = np.linalg.norm(rows[:, None] - centroids, axis=2)
+    labels = apart.argmin(axis=1)
+    clusters = ClusterTable([], labels, apart.min(axis=1), np.zeros(300))
+    real = np.bincount(labels, minlength=80) >= 3
+    assert 0 < (~real[labels]).sum() < 100
+    told = []
+    far = outliers(rows, clusters, torch.from_numpy(centroids), told.append)
+    np.testing.assert_allclose(far, apart[:, real].min(axis=1), rtol=1e-6)
+    assert sum(told) == 300
+    assert len(told) == 1 + -(-(~real[labels]).sum() // 8)
 
 
 def test_outliers_are_listed_farthest_first(run: Path, tmp_path: Path):

@@ -16,6 +16,7 @@ from scipy.ndimage import uniform_filter
 from torch import Tensor
 
 from deepcluster.clusters import assign, joined, nearest_others
+from deepcluster.collection.groups import ClusterTable
 from deepcluster.images.album import Album
 from deepcluster.images.threads import in_order
 
@@ -41,26 +42,38 @@ class Copies(NamedTuple):
 
 
 def outliers(
-    rows: Tensor,
-    labels: NDArray[np.int64],
+    rows: NDArray[np.floating],
+    clusters: ClusterTable,
     centroids: Tensor | None,
     progress: Progress = lambda count: None,
-) -> Tensor:
+) -> NDArray[np.float32]:
     """(N,) how far each image is from every group; not a number where it has no feature.
 
-    A group of one or two images is what an outlier makes for itself, so it counts as none.
-    Without centroids the distance is that to the nearest other image.
+    A group of one or two images is what an outlier makes for itself, so it counts as none: its
+    images are measured anew, the others are as far as they are from their own group.
+
+    Args:
+        rows: (N, d), in memory or in a file.
+        clusters: The groups of the images.
+        centroids: Of the groups; without any the distance is that to the nearest other image.
+        progress: Is told of so many more images that were looked at.
     """
-    far = torch.full((len(rows),), torch.nan)
-    finite = torch.from_numpy(labels >= 0)
+    labels = clusters.cluster
+    known = np.flatnonzero(labels >= 0)
+    far = np.where(labels >= 0, clusters.distance, np.nan).astype(np.float32)
     if centroids is None:
-        far[finite] = nearest_others(rows[finite], 1, progress).distance[:, 0].sqrt().float()
+        whole = torch.from_numpy(rows[known].astype(np.float32))
+        far[known] = nearest_others(whole, 1, progress).distance[:, 0].sqrt().numpy()
         return far
-    sizes = np.bincount(labels[labels >= 0], minlength=len(centroids))
-    real = sizes >= _LEAST_GROUP
-    kept = centroids[torch.from_numpy(real)] if real.any() else centroids
-    for some in finite.nonzero()[:, 0].split(_ROWS):
-        far[some] = assign(rows[some], kept)[1]
+    real = np.bincount(labels[known], minlength=len(centroids)) >= _LEAST_GROUP
+    if not real.any():
+        return far
+    kept = centroids[torch.from_numpy(real)]
+    odd = known[~real[labels[known]]]
+    progress(len(known) - len(odd))
+    for start in range(0, len(odd), _ROWS):
+        some = odd[start : start + _ROWS]
+        far[some] = assign(torch.from_numpy(rows[some].astype(np.float32)), kept)[1].numpy()
         progress(len(some))
     return far
 
