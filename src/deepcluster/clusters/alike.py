@@ -19,8 +19,8 @@ from deepcluster.clusters.gate import fingerprints
 from deepcluster.clusters.neighbours import full_float32
 from deepcluster.clusters.shares import evenly, on_each_core
 
-_BLOCK = 2048  # rows that meet as many others at once
-_MEETINGS = 64  # that a core holds before it tells of them
+_BLOCK = 1024  # rows that meet as many others at once: their products stay in the cache
+_MEETINGS = 128  # that a core holds before it tells of them
 _DIRECTIONS = 31  # in which all pairs are compared
 _SAMPLE = 2**16  # rows that say which directions
 _PART = 2**14  # rows, or pairs, of which more than their numbers is held
