@@ -260,6 +260,20 @@ def test_an_image_is_known_however_its_path_is_written(
     assert by_folder.number("a.png") == 0
 
 
+def test_only_of_a_list_are_all_paths_looked_through(tmp_path: Path):
+    """The names of a folder are as short as they can be; a list may write ../a.png or ./b.png."""
+    (tmp_path / "photos").mkdir()
+    names = ["caf%E9.png", "deep/b.png"]
+    by_folder = KnownPaths(names, tmp_path / "photos")
+    assert by_folder.number(f"{tmp_path}/photos/deep/b.png") == 1
+    assert by_folder.number(f"{tmp_path}/photos/caf\udce9.png") == 0
+    assert by_folder.number(f"{tmp_path}/elsewhere.png") is None
+    assert "_files" not in by_folder.__dict__
+    by_list = KnownPaths(["../a.png", "./b.png", "b//c.png"], tmp_path / "photos" / "list.txt")
+    for number, name in enumerate(("a.png", "photos/b.png", "photos/b/c.png")):
+        assert by_list.number(f"{tmp_path}/{name}") == number
+
+
 def test_no_path_becomes_a_formula_and_each_is_known_again(tmp_path: Path):
     names = ["=1+1.png", "-2.png", "@sum.png", "+3.png", "\t=4.png", "'=5.png", "a=b.png", "'c.png"]
     place = tmp_path / "list.csv"
