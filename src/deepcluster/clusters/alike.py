@@ -38,11 +38,11 @@ def joined(
         alike: From which correlation on two rows are.
         progress: Is told as the work goes on, in all of n; what it raises ends the work.
     """
-    first, distinct = _equal_ones(rows)
+    first, distinct = _equal_ones(rows, progress)
     slack = 2.0**-22 * rows.shape[1]  # more than rounding can do to a product of two rows
     search = _Search(rows, alike, slack, _Groups(first))
     blocks = distinct.split(_BLOCK)
-    screens = _screened(rows, distinct, slack).split(_BLOCK)
+    screens = _screened(rows, distinct, slack, progress).split(_BLOCK)
     offsets = range(len(blocks) // 2 + 1)  # so that each block meets each other one, or itself
 
     def meet(item: tuple[int, range]) -> None:
@@ -63,18 +63,23 @@ def joined(
     return search.groups.of(torch.arange(len(rows)))
 
 
-def _equal_ones(rows: Tensor) -> tuple[Tensor, Tensor]:
+def _equal_ones(rows: Tensor, progress: Callable[[int], None]) -> tuple[Tensor, Tensor]:
     """(n,) the first row equal to each, and the numbers of those that are the first; no zeros."""
-    parts = rows.split(_PART)
-    some = torch.cat([part.any(dim=1) for part in parts])
     number = torch.arange(len(rows))
-    _, which = torch.cat([fingerprints(part) for part in parts]).unique(return_inverse=True)
+    some, prints = torch.empty(len(rows), dtype=torch.bool), torch.empty_like(number)
+    for here in number.split(_PART):
+        part = rows[here]
+        some[here], prints[here] = part.any(dim=1), fingerprints(part)
+        progress(0)  # nothing is done yet, but it may end here
+    _, which = prints.unique(return_inverse=True)
     first = torch.full_like(number, len(rows)).scatter_reduce_(0, which, number, "amin")[which]
     first = torch.where(some, first, number)
     return first, (some & (first == number)).nonzero()[:, 0]
 
 
-def _screened(rows: Tensor, numbers: Tensor, slack: float) -> Tensor:
+def _screened(
+    rows: Tensor, numbers: Tensor, slack: float, progress: Callable[[int], None]
+) -> Tensor:
     """Rows in so few columns that the products of these are no less than those of the rows."""
     sample = rows[numbers[:: max(1, len(numbers) // _SAMPLE)]].double()
     directions = torch.linalg.eigh(sample.T @ sample).eigenvectors[:, -_DIRECTIONS:].float()
@@ -82,6 +87,7 @@ def _screened(rows: Tensor, numbers: Tensor, slack: float) -> Tensor:
     for place, part in zip(screened.split(_PART), numbers.split(_PART), strict=True):
         torch.mm(rows[part], directions, out=place[:, :-1])
         place[:, -1] = (1 + slack - place[:, :-1].square().sum(dim=1)).clamp(min=0).sqrt()
+        progress(0)
     return screened
 
 
