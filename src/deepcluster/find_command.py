@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
+import numpy as np
 import tyro
 
 from deepcluster import flags
 from deepcluster.collection.contact_sheet import MOST, Shown, Strip, write_sheet
-from deepcluster.collection.groups import read_clusters, whitened_rows
+from deepcluster.collection.groups import read_clusters
+from deepcluster.collection.kept_features import KeptFeatures
 from deepcluster.collection.known_paths import KnownPaths
-from deepcluster.collection.likeness import ALIKE, duplicates, outliers, similar
+from deepcluster.collection.likeness import ALIKE, duplicates, outliers
 from deepcluster.collection.model import load
 from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown, shown_as
@@ -25,7 +28,7 @@ from deepcluster.images.index import Index
 from deepcluster.images.judging import content_hash
 from deepcluster.runtime import interruption
 from deepcluster.runtime.display import Display
-from deepcluster.runtime.errors import UsageError
+from deepcluster.runtime.errors import NumericsError, UsageError
 from deepcluster.runtime.run_folder import RunFolder, finished_run
 
 _LINES = 40  # of text; the CSV has all
@@ -104,22 +107,29 @@ def similar_verb(words: list[str]) -> int:
     """Carry out `deepcluster similar`; gives the exit code."""
     asked = _parsed(Similar, words, "similar")
     folder = finished_run(asked.run)
-    clusters, rows = read_clusters(folder), whitened_rows(folder)
+    clusters = read_clusters(folder)
+    features = KeptFeatures(folder, len(clusters.path))
     own = _own(asked.image, folder, clusters.path)
     with interruption.noticed(), Display().shown() as display:
         if own is None:
             model = load(asked.run, asked.device)
-            query = torch.from_numpy(model.embed([asked.image], whiten=True, normalize=True))[0]
+            query = model.embed([asked.image], whiten=True, normalize=True)[0]
+            if not np.isfinite(query).all():
+                raise NumericsError(
+                    f"{encoded(asked.image)}: the network gives numbers for it that are not "
+                    "finite; train with a smaller learning rate"
+                )
         else:
             display.say(f"{clusters.path[own]} is an image of the run: it is not listed itself")
-            query = rows[own]
-        found = similar(query, rows, asked.count, own)
+            query = features.row(own)
+        with _phase(display, "comparing", len(clusters.path)) as advance:
+            found = features.nearest(query, asked.count, own, advance)
         lines = [
             (
                 rank,
-                one.number,
-                clusters.path[one.number],
-                int(clusters.cluster[one.number]),
+                one.image,
+                clusters.path[one.image],
+                int(clusters.cluster[one.image]),
                 one.distance,
             )
             for rank, one in enumerate(found, 1)
@@ -166,13 +176,7 @@ def duplicates_verb(words: list[str]) -> int:
     folder = finished_run(asked.run)
     images = Album.of_run(folder)
     with interruption.noticed(), Display().shown() as display:
-        with display.phase("comparing", len(images), {}, "compare") as phase:
-
-            def advance(count: int) -> None:
-                phase.advance(count)
-                interruption.raise_if_asked()
-
-            groups = duplicates(images, asked.alike, advance)
+        groups = duplicates(images, asked.alike, partial(_phase, display))
         lines = [
             (group, "exact" if copies.exact else "near", number, images.names[number], likeness)
             for group, copies in enumerate(groups)
@@ -209,13 +213,15 @@ def outliers_verb(words: list[str]) -> int:
     """Carry out `deepcluster outliers`; gives the exit code."""
     asked = _parsed(Outliers, words, "outliers")
     folder = finished_run(asked.run)
-    clusters, rows = read_clusters(folder), whitened_rows(folder)
+    clusters = read_clusters(folder)
+    rows = KeptFeatures(folder, len(clusters.path)).rows
     with interruption.noticed(), Display().shown() as display:
         model = load(asked.run, "cpu")
         centred = model.effective["clustering"] != "PowerIteration"
-        far = outliers(rows, clusters.cluster, model.centroids if centred else None)
-        known = far[far.isfinite()]
-        order = torch.where(far.isfinite(), far, -1).argsort(descending=True, stable=True)
+        with _phase(display, "comparing", len(rows)) as advance:
+            far = outliers(rows, clusters, model.centroids if centred else None, advance)
+        known = np.sort(far[np.isfinite(far)])
+        order = np.argsort(-np.where(np.isfinite(far), far, -1), kind="stable")
         lines = [
             (
                 rank,
@@ -223,7 +229,7 @@ def outliers_verb(words: list[str]) -> int:
                 clusters.path[number],
                 int(clusters.cluster[number]),
                 float(far[number]),
-                float((known < far[number]).double().mean()),
+                float(np.searchsorted(known, far[number])) / len(known),
             )
             for rank, number in enumerate(order[: min(asked.count, len(known))].tolist(), 1)
         ]
@@ -261,6 +267,18 @@ def _parsed(kind: type[Any], words: list[str], verb: str) -> Any:
         if place.exists():
             raise UsageError(f"--{flag} {place} exists; name another file, or delete it first")
     return asked
+
+
+@contextmanager
+def _phase(display: Display, name: str, images: int) -> Iterator[Callable[[int], None]]:
+    """What a long computation tells of the images that are done; it ends there if that is asked."""
+    with display.phase(name, images, {}, name) as phase:
+
+        def advance(count: int) -> None:
+            phase.advance(count)
+            interruption.raise_if_asked()
+
+        yield advance
 
 
 def _say_how_many_more(lines: Sequence[object], display: Display) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import tyro
 
 from deepcluster import flags
-from deepcluster.collection.groups import read_clusters, whitened_rows
+from deepcluster.collection.groups import read_clusters
+from deepcluster.collection.kept_features import KeptFeatures
 from deepcluster.collection.labelling import most_helpful, read_labels, spread
 from deepcluster.collection.table import write_csv
 from deepcluster.flags import RunPlace, refuse_unknown
@@ -55,7 +56,8 @@ def label_verb(words: list[str]) -> int:
         if place.exists():
             raise UsageError(f"--out {asked.out}: {place} exists; name another file")
     folder = finished_run(asked.run)
-    clusters, rows = read_clusters(folder), whitened_rows(folder).numpy()
+    clusters = read_clusters(folder)
+    rows = KeptFeatures(folder, len(clusters.path)).rows
     labels = read_labels(asked.labels, clusters.path, Path(folder.settings["images"]))
     with Display().shown() as display:
         counts = Counter(labels.values()).most_common()
@@ -63,7 +65,8 @@ def label_verb(words: list[str]) -> int:
             f"{len(labels):,} labels for {len(rows):,} images: "
             + ", ".join(f"{count} {name}" for name, count in counts[:10])
         )
-        ways = spread(rows, labels)
+        with display.phase("labelling", len(rows), {}, "label") as phase:
+            ways = spread(rows, labels, phase.advance)
         for way in ways:
             told = (
                 "not known: a label occurs once only"

@@ -50,6 +50,22 @@ def test_each_pair_of_blocks_meets_once_and_none_with_itself(monkeypatch):
     ]
 
 
+def test_progress_comes_to_all_rows_and_can_end_the_work():
+    told = []
+    nearest_others(rows_of("plain", 700), 3, told.append)
+    assert sum(told) == 700
+    assert len(told) == 15 + 6 + 6  # meetings of two blocks, of one, and what is settled in the end
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(count):
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        nearest_others(rows_of("plain", 700), 3, stop)
+
+
 @given(st.integers(1, 40))
 def test_in_a_round_nobody_plays_twice(count):
     played = set()

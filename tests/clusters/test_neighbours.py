@@ -8,6 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from deepcluster.clusters import nearest, nearest_others
 from deepcluster.clusters import neighbours as room
+from deepcluster.clusters.neighbours import Prepared
 from deepcluster.runtime.errors import NumericsError, UsageError
 
 
@@ -80,6 +81,24 @@ def test_neither_blocks_nor_parts_change_the_answer(monkeypatch, skip):
     source = torch.Generator().manual_seed(0)
     rows = torch.randint(0, 3, (70, 3), generator=source).float()  # full of ties
     check(rows[5:], rows, 5, **({"skip_self_from": 5} if skip else {}))
+
+
+@pytest.mark.parametrize("kind", ["plain", "tiny", "broken"])
+def test_rows_are_made_ready_in_parts_as_in_one(monkeypatch, kind):
+    rows = torch.randn(70, 3, generator=torch.Generator().manual_seed(0))
+    if kind == "tiny":
+        rows = rows * 1e-9
+    if kind == "broken":
+        rows[40] = torch.nan
+    centre = rows[:40].mean(dim=0)
+    whole = Prepared.of(rows, centre)
+    monkeypatch.setattr(room, "_ROWS", 16)
+    parts = Prepared.of(rows, centre)
+    assert parts.scale == whole.scale
+    torch.testing.assert_close(parts.rows, whole.rows, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(parts.norms, whole.norms, equal_nan=True)
+    norms = ((rows.double() - centre) * whole.scale).square().sum(dim=1).float()
+    torch.testing.assert_close(whole.norms, norms, equal_nan=True)
 
 
 def test_ordinary_rows_do_not_take_the_slow_path(monkeypatch):

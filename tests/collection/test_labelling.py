@@ -13,8 +13,10 @@ from pathlib import Path
 import child
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from deepcluster.cli import main
+from deepcluster.collection import labelling
 from deepcluster.collection.known_paths import KnownPaths
 from deepcluster.collection.labelling import most_helpful, read_labels, spread
 from deepcluster.collection.table import write_csv
@@ -85,6 +87,26 @@ def test_the_neighbours_are_those_of_a_search_by_hand():
         best = max(votes, key=votes.get)
         assert way.labels[number] == best
         assert way.confidence[number] == pytest.approx(votes[best] / sum(votes.values()), rel=1e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_in_parts_and_from_a_file_as_all_at_once(classes: int, tmp_path: Path, monkeypatch):
+    rows, kinds = hills(91)
+    np.save(tmp_path / "rows.npy", rows.astype(np.float16))
+    kept = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    labels = {number: "abc"[kinds[number] % classes] for number in range(0, 60, 2)}
+    monkeypatch.setattr(labelling, "_HELD", 6 * 20)
+    told: list[int] = []
+    parts = spread(kept, labels, told.append)
+    assert told == [20, 20, 20, 20, 11]
+    known = kept[sorted(labels)].astype(np.float32)
+    values = [labels[number] for number in sorted(labels)]
+    probe = LogisticRegression(C=10.0, max_iter=2000).fit(known, values)
+    shares = probe.predict_proba(kept.astype(np.float32)).astype(np.float64)
+    assert parts[1].labels.tolist() == probe.classes_[shares.argmax(axis=1)].tolist()
+    np.testing.assert_allclose(parts[1].confidence, shares.max(axis=1), atol=1e-6)
+    order = np.sort(shares, axis=1)
+    np.testing.assert_allclose(parts[1].margin, order[:, -1] - order[:, -2], atol=1e-6)
 
 
 def test_one_label_of_a_kind_gives_no_accuracy():
@@ -236,6 +258,20 @@ def test_an_image_is_known_however_its_path_is_written(
         assert known.number("photos/c.png") is None
         assert known.number("/elsewhere/a.png") is None
     assert by_folder.number("a.png") == 0
+
+
+def test_only_of_a_list_are_all_paths_looked_through(tmp_path: Path):
+    """The names of a folder are as short as they can be; a list may write ../a.png or ./b.png."""
+    (tmp_path / "photos").mkdir()
+    names = ["caf%E9.png", "deep/b.png"]
+    by_folder = KnownPaths(names, tmp_path / "photos")
+    assert by_folder.number(f"{tmp_path}/photos/deep/b.png") == 1
+    assert by_folder.number(f"{tmp_path}/photos/caf\udce9.png") == 0
+    assert by_folder.number(f"{tmp_path}/elsewhere.png") is None
+    assert "_files" not in by_folder.__dict__
+    by_list = KnownPaths(["../a.png", "./b.png", "b//c.png"], tmp_path / "photos" / "list.txt")
+    for number, name in enumerate(("a.png", "photos/b.png", "photos/b/c.png")):
+        assert by_list.number(f"{tmp_path}/{name}") == number
 
 
 def test_no_path_becomes_a_formula_and_each_is_known_again(tmp_path: Path):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import child
@@ -16,9 +17,13 @@ from PIL import Image, ImageDraw, ImageEnhance
 from skimage import data
 
 from deepcluster.cli import main
+from deepcluster.collection import kept_features, likeness
 from deepcluster.collection.contact_sheet import Shown, Strip, drawn
-from deepcluster.collection.likeness import outliers, signature, similar
+from deepcluster.collection.groups import ClusterTable
+from deepcluster.collection.kept_features import KeptFeatures
+from deepcluster.collection.likeness import outliers, signature
 from deepcluster.images.album import Album
+from deepcluster.runtime.display import _Phase
 from deepcluster.runtime.errors import DataError
 from deepcluster.runtime.run_folder import RunFolder
 
@@ -145,10 +150,35 @@ def test_similar_images_are_the_nearest_by_feature(
     assert float(found[0]["distance"]) < 2e-3
 
 
-def test_more_than_all_images_are_all_images():
-    rows = torch.eye(4)
-    assert similar(rows[1], rows, 9)[0].number == 1
-    assert sorted(one.number for one in similar(rows[1], rows, 9, leave_out=1)) == [0, 2, 3]
+def test_more_than_all_images_are_all_images(run: Path, tmp_path: Path):
+    words = ["similar", str(run), child.table(run / "clusters.parquet")["path"][1]]
+    assert main([*words, "--count", "99", "--csv", str(tmp_path / "s.csv")]) == 0
+    found = rows_of(tmp_path / "s.csv")
+    assert sorted(int(row["id"]) for row in found) == [0, *range(2, 48)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", ["similar", "duplicates", "outliers"])
+def test_a_signal_ends_a_long_comparison(
+    verb: str, number: signal.Signals, run: Path, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(_Phase, "advance", lambda phase, count: signal.raise_signal(number))
+    image = [child.table(run / "clusters.parquet")["path"][1]] if verb == "similar" else []
+    out = tmp_path / "out.csv"
+    assert main([verb, str(run), *image, "--csv", str(out)]) == 128 + number
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("rows", [5, 48])
+def test_what_is_like_an_image_does_not_depend_on_the_parts(rows: int, run: Path, monkeypatch):
+    monkeypatch.setattr(kept_features, "_ROWS", rows)
+    whole = np.load(run / "features.npy").astype(np.float64)
+    features, looked_at = KeptFeatures(RunFolder(run), 48), []
+    found = features.nearest(features.row(7), 9, 7, looked_at.append)
+    apart = np.linalg.norm(whole - whole[7], axis=1)
+    apart[7] = np.inf
+    assert [one.image for one in found] == np.argsort(apart, kind="stable")[:9].tolist()
+    assert sum(looked_at) == 48
 
 
 def test_an_outlier_that_makes_its_own_group_is_found():
@@ -158,14 +188,35 @@ def test_an_outlier_that_makes_its_own_group_is_found():
     rows = np.concatenate([rows, [[0.5, 3.0]], [[np.nan, np.nan]]]).astype(np.float32)
     labels = np.repeat([0, 1, 2, -1], [20, 20, 1, 1])
     centroids = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 3.0]])
-    far = outliers(torch.from_numpy(rows), labels, centroids)
-    assert int(far.nan_to_num(-1).argmax()) == 40
+    own = np.linalg.norm(rows - centroids.numpy()[labels], axis=1)
+    clusters = ClusterTable([], labels, own, np.zeros(42))
+    far = outliers(rows, clusters, centroids)
+    assert int(np.nanargmax(far)) == 40
     assert float(far[40]) == pytest.approx((0.25 + 9) ** 0.5)
-    assert far.isnan().tolist() == [False] * 41 + [True]
-    alone = outliers(torch.from_numpy(rows), labels, None)
-    assert int(alone.nan_to_num(-1).argmax()) == 40
+    np.testing.assert_allclose(far[:40], own[:40], rtol=1e-6)
+    assert np.isnan(far).tolist() == [False] * 41 + [True]
+    alone = outliers(rows, clusters, None)
+    assert int(np.nanargmax(alone)) == 40
     nearest_other = np.linalg.norm(rows[:40] - rows[40], axis=1).min()
     assert float(alone[40]) == pytest.approx(nearest_other, rel=1e-5)
+
+
+def test_only_members_of_tiny_groups_are_measured_anew(monkeypatch):
+    """The distance is that to the nearest centroid of a group of three or more, for all."""
+    monkeypatch.setattr(likeness, "_ROWS", 8)
+    randomness = np.random.default_rng(1)
+    rows = randomness.normal(size=(300, 5)).astype(np.float32)
+    centroids = randomness.normal(size=(80, 5)).astype(np.float32)
+    apart = np.linalg.norm(rows[:, None] - centroids, axis=2)
+    labels = apart.argmin(axis=1)
+    clusters = ClusterTable([], labels, apart.min(axis=1), np.zeros(300))
+    real = np.bincount(labels, minlength=80) >= 3
+    assert 0 < (~real[labels]).sum() < 100
+    told = []
+    far = outliers(rows, clusters, torch.from_numpy(centroids), told.append)
+    np.testing.assert_allclose(far, apart[:, real].min(axis=1), rtol=1e-6)
+    assert sum(told) == 300
+    assert len(told) == 1 + -(-(~real[labels]).sum() // 8)
 
 
 def test_outliers_are_listed_farthest_first(run: Path, tmp_path: Path):

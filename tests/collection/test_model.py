@@ -8,6 +8,8 @@ from pathlib import Path
 
 import child
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -15,8 +17,10 @@ from safetensors.torch import load_file
 
 import deepcluster
 from deepcluster.cli import main
+from deepcluster.collection import groups
 from deepcluster.collection.model import Model
 from deepcluster.runtime.errors import DataError, ResumeError, UsageError
+from deepcluster.runtime.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +233,14 @@ def test_every_verb_knows_a_run_by_its_name_in_runs(
         "export mine --to safetensors --out mine.safetensors",
     ):
         assert main(words.split()) == 0, words
+
+
+def test_how_far_a_member_may_be_is_read_without_the_paths(tmp_path: Path, monkeypatch):
+    distance = np.arange(200, dtype=np.float32)
+    cluster = np.where(distance < 100, 1, -1)
+    pq.write_table(pa.table({"cluster": cluster, "distance": distance}), tmp_path / "c.parquet")
+    monkeypatch.setattr(RunFolder, "verified", lambda folder, name: tmp_path / "c.parquet")
+    assert groups._farthest(RunFolder(tmp_path)) == pytest.approx(0.99 * 99)
 
 
 def test_what_is_no_finished_run_is_refused(copy: Path, tmp_path: Path):

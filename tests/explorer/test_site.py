@@ -24,17 +24,17 @@ import anyio
 import child
 import numpy as np
 import pytest
+from deepcluster.explorer.kept_features import KeptFeatures
 from PIL import Image
 from starlette.testclient import TestClient
 
 from deepcluster import explore_command
 from deepcluster.cli import main
+from deepcluster.clusters import nearest
+from deepcluster.collection import kept_features
 from deepcluster.collection.groups import whitened_rows
-from deepcluster.collection.likeness import similar
-from deepcluster.explorer import kept_features
 from deepcluster.explorer.exploration import Exploration, View
 from deepcluster.explorer.guard import App
-from deepcluster.explorer.kept_features import KeptFeatures
 from deepcluster.explorer.merge_tree import MergeTree
 from deepcluster.explorer.pictures import Pictures
 from deepcluster.explorer.query import Answer, Query
@@ -298,15 +298,15 @@ def test_a_group_says_its_images_in_parts(site: TestClient, run: Path, monkeypat
     assert site.get(f"api/groups/{group}?start=1e9").status_code == 400
 
 
-def test_neighbours_are_those_of_the_verb_similar(site: TestClient, run: Path, monkeypatch):
+def test_neighbours_are_the_nearest(site: TestClient, run: Path, monkeypatch):
     monkeypatch.setattr(kept_features, "_ROWS", 7)  # so that there are several parts
     rows = whitened_rows(RunFolder(run))
     for image in (0, 17, 35):
-        expected = similar(rows[image], rows, 24, image)
+        expected = nearest(rows[image : image + 1], rows, 24, skip_self_from=image)
         found = site.get(f"api/images/{image}").json()["neighbours"]
-        assert [one["image"] for one in found] == [one.number for one in expected]
+        assert [one["image"] for one in found] == expected.index[0].tolist()
         assert [one["distance"] for one in found] == pytest.approx(
-            [one.distance for one in expected], abs=1e-4
+            expected.distance[0].sqrt().tolist(), abs=1e-4
         )
 
 

@@ -5,6 +5,7 @@ from deepcluster.clusters.agreement import (
     cluster_purity,
     normalized_mutual_information,
 )
+from deepcluster.clusters.alike import joined
 from deepcluster.clusters.by_group import own_and_other
 from deepcluster.clusters.clusters import Clustering, Clusters
 from deepcluster.clusters.graph import nearest_others
@@ -24,6 +25,7 @@ __all__ = [
     "Suggestion",
     "assign",
     "cluster_purity",
+    "joined",
     "nearest",
     "nearest_others",
     "normalized_mutual_information",

@@ -6,7 +6,7 @@ pairs, as in a tournament: in each round every block is in one pair, and the cor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,17 +20,24 @@ from deepcluster.clusters.neighbours import (
     nearest,
     refuse_broken,
 )
-from deepcluster.clusters.shares import on_each_core
+from deepcluster.clusters.shares import evenly, on_each_core
 
 _BLOCK = 2048  # rows that meet as many others at once
 _PART = 512  # rows whose scores are held at once, by each core
 _GROUP = 64  # scores of which the lowest is looked at first
 
 
-def nearest_others(rows: Tensor, count: int) -> Neighbours:
+def nearest_others(
+    rows: Tensor, count: int, progress: Callable[[int], None] = lambda count: None
+) -> Neighbours:
     """The `count` other rows nearest to each row, in squared Euclidean distance, ties by number.
 
     The same as `nearest` of all rows among themselves, each leaving out itself.
+
+    Args:
+        rows: (n, d), finite.
+        count: How many others to find for each row.
+        progress: Is told as the work goes on, in all of n; what it raises ends the work.
     """
     rows = matrix(rows)
     if rows.device.type != "cpu" or len(rows) < 2 * _BLOCK or count + 2 > _GROUP:
@@ -50,11 +57,12 @@ def nearest_others(rows: Tensor, count: int) -> Neighbours:
         candidates = board.index[own, : count + 1]
         return prepared.measured(rows[own], candidates, certain, own, count)
 
+    step = evenly(len(rows), len(blocks) * (len(blocks) + 3) // 2, progress)
     with full_float32():
-        on_each_core([(block, block) for block in blocks], board.meet)
+        on_each_core([(block, block) for block in blocks], board.meet, step)
         for pairs in rounds(len(blocks)):
-            on_each_core(pairs, board.meet)
-        found = on_each_core(blocks, settled)
+            on_each_core(pairs, board.meet, step)
+        found = on_each_core(blocks, settled, step)
     return Neighbours(
         torch.cat([each.index for each in found]), torch.cat([each.distance for each in found])
     )

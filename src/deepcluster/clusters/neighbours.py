@@ -103,15 +103,22 @@ class Prepared:
             zero = rows.new_zeros(1, dtype=torch.float64)
             total = sum((p.double().sum(dim=0) for p in parts), zero)
             centre = (total / max(1, len(rows))).float()
-        away = [(p.double() - centre).abs().amax() for p in parts if p.numel()]
-        largest = float(torch.stack(away).amax()) if away else 0.0
+        # One maximum and one tensor of norms: many small ones would keep the memory between them.
+        farthest = rows.new_zeros((), dtype=torch.float64)
+        for part in parts:
+            if part.numel():
+                torch.maximum(farthest, (part.double() - centre).abs().amax(), out=farthest)
+        largest = float(farthest)
         # Only where squares could overflow or vanish: to scale is one more pass over every query.
         extreme = 1e-38 < largest < 1e38 and not 1e-6 < largest < 1e6
         scale = 2.0 ** -math.frexp(largest)[1] if extreme else 1.0
         centred = torch.empty(rows.shape, dtype=torch.float32, device=rows.device)
-        for part, start in zip(parts, range(0, len(rows), _ROWS), strict=True):
-            centred[start : start + _ROWS] = (part.double() - centre) * scale
-        return Prepared(rows, centred, centred.square().sum(dim=1), centre, scale)
+        norms = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
+        for start, part in zip(range(0, len(rows), _ROWS), parts, strict=True):
+            moved = centred[start : start + _ROWS]
+            moved[:] = (part.double() - centre) * scale
+            torch.sum(moved.square(), dim=1, out=norms[start : start + _ROWS])
+        return Prepared(rows, centred, norms, centre, scale)
 
     def nearest(
         self, queries: Tensor, count: int, *, skip_self_from: int | None = None

@@ -41,8 +41,15 @@ def for_each_share(
     return on_each_core(starts, lambda start: work(rows.part(start, size), start))
 
 
-def on_each_core(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
-    """What `work` gives for each item, in order; one item a core at a time, on the CPU."""
+def on_each_core(
+    items: Iterable[Item],
+    work: Callable[[Item], Found],
+    progress: Callable[[], None] = lambda: None,
+) -> list[Found]:
+    """What `work` gives for each item, in order; one item a core at a time, on the CPU.
+
+    `progress` is called on this thread after each item; if it raises, no other item is begun.
+    """
     inference = torch.is_inference_mode_enabled()  # which each thread must be told
 
     def told(item: Item) -> Found:
@@ -53,7 +60,27 @@ def on_each_core(items: Iterable[Item], work: Callable[[Item], Found]) -> list[F
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
+            found = []
             with ThreadPoolExecutor(threads) as pool:
-                return list(pool.map(told, items))
+                try:
+                    for one in pool.map(told, items):
+                        found.append(one)
+                        progress()
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            return found
         finally:
             torch.set_num_threads(threads)
+
+
+def evenly(things: int, steps: int, progress: Callable[[int], None]) -> Callable[[], None]:
+    """What is to be called after each of so many steps, to tell `progress` of so many things."""
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress(things * done // steps - things * (done - 1) // steps)
+
+    return step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -96,15 +95,13 @@ def groups_of(model: Model) -> CentroidGroups | NeighbourGroups:
         )
     exported = folder.closing.get("exported")
     if model.effective["clustering"] != "PowerIteration":
-        farthest = exported["farthest"] if exported else _farthest(read_clusters(folder))
+        farthest = exported["farthest"] if exported else _farthest(folder)
         return CentroidGroups(pca, centroids, farthest)
     if exported:
         kept = load_file(folder.verified("groups.safetensors"))
         rows, labels = kept["rows"].float(), kept["labels"]
     else:
-        table = read_clusters(folder)
-        rows = whitened_rows(folder)[table.cluster >= 0]
-        labels = torch.from_numpy(table.cluster[table.cluster >= 0])
+        rows, labels = _known_rows(folder)
     rows, labels = rows.to(centroids.device), labels.to(centroids.device)
     return NeighbourGroups(pca, rows, labels, _typical_distance(rows, labels))
 
@@ -116,12 +113,9 @@ def for_others(folder: RunFolder, groups: dict[str, Tensor]) -> tuple[dict[str, 
         folder: The run.
         groups: What its groups.safetensors holds.
     """
-    table = read_clusters(folder)
-    known = table.cluster >= 0
     if folder.settings["effective"]["clustering"] != "PowerIteration":
-        return groups, _farthest(table)
-    rows = whitened_rows(folder)[known]
-    labels = torch.from_numpy(table.cluster[known])
+        return groups, _farthest(folder)
+    rows, labels = _known_rows(folder)
     return {**groups, "rows": rows.half(), "labels": labels}, _typical_distance(rows, labels)
 
 
@@ -129,8 +123,17 @@ def _moved(pca: PCA, device: torch.device) -> PCA:
     return PCA(pca.mean.to(device), pca.projection.to(device))
 
 
-def _farthest(table: ClusterTable) -> float:
-    return float(np.quantile(table.distance[table.cluster >= 0], STRANGE))
+def _farthest(folder: RunFolder) -> float:
+    table = _read_clusters(folder, ["cluster", "distance"])  # without paths, a million strings
+    cluster, distance = table["cluster"].to_numpy(), table["distance"].to_numpy()
+    return float(np.quantile(distance[cluster >= 0], STRANGE))
+
+
+def _known_rows(folder: RunFolder) -> tuple[Tensor, Tensor]:
+    """The features of the images that are in a group, and which."""
+    cluster = _read_clusters(folder, ["cluster"])["cluster"].to_numpy().astype(np.int64)
+    known = torch.from_numpy(cluster >= 0)
+    return whitened_rows(folder)[known], torch.from_numpy(cluster)[known]
 
 
 class ClusterTable(NamedTuple):
@@ -144,7 +147,7 @@ class ClusterTable(NamedTuple):
 
 def read_clusters(folder: RunFolder) -> ClusterTable:
     """The groups of the run's own images, whole."""
-    table = _read_parquet(folder.verified("clusters.parquet"))
+    table = _read_clusters(folder)
     return ClusterTable(
         table["path"].to_pylist(),
         table["cluster"].to_numpy().astype(np.int64),
@@ -170,6 +173,7 @@ def _typical_distance(rows: Tensor, labels: Tensor) -> float:
     return float(np.quantile(known, STRANGE)) if len(known) else 0.0
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_clusters(folder: RunFolder, columns: list[str] | None = None) -> pa.Table:
     # Not read_table: its threads, beside torch's, can abort the process when it ends.
-    return pq.ParquetFile(path).read(use_threads=False)
+    file = pq.ParquetFile(folder.verified("clusters.parquet"))
+    return file.read(columns, use_threads=False)

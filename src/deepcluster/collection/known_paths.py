@@ -25,7 +25,8 @@ class KnownPaths:
     def __init__(self, names: list[str], place: Path) -> None:
         self._numbers = {name: number for number, name in enumerate(names)}
         listed = place.suffix.lower() in SUFFIXES and not place.is_dir()
-        self._root = (place.parent if listed else place).resolve()
+        self._root = str((place.parent if listed else place).resolve())
+        self._found = place.is_dir()  # so that its names are as short as they can be
 
     def number(self, given: str) -> int | None:
         """The image that is meant; None where it is none of the run."""
@@ -34,14 +35,17 @@ class KnownPaths:
                 if name in self._numbers:
                     return self._numbers[name]
             for whole in (os.path.normpath(Path(path).absolute()), str(Path(path).resolve())):
-                if whole in self._files:
+                number = self._numbers.get(encoded(os.path.relpath(whole, self._root)))
+                if number is not None:
+                    return number
+                if not self._found and whole in self._files:
                     return self._files[whole]
         return None
 
     @cached_property
     def _files(self) -> dict[str, int]:
-        """The images by the whole path of their file; one that is given whole keeps its own."""
+        """The images by the whole path of their file, however a list writes it."""
         return {
-            os.path.normpath(self._root / decoded(name)): number
+            os.path.normpath(os.path.join(self._root, decoded(name))): number  # noqa: PTH118 - fast
             for name, number in self._numbers.items()
         }

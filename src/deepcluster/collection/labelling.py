@@ -6,6 +6,7 @@ import csv
 import math
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from deepcluster.runtime.spreadsheet import as_it_was
 
 NEIGHBOURS = 5
 _FOLDS = 5
+_HELD = 2**21  # numbers of rows, or of shares of their labels, held at once
 _SHORTLIST = 10  # times as many doubtful images as are asked about
 _C = 10.0  # of the probe: rows of unit length want less shrinking than rows of unit variance
 
@@ -88,28 +90,45 @@ def read_labels(path: Path, names: list[str], place: Path) -> dict[int, str]:
     return labels
 
 
-def spread(rows: NDArray[np.float32], labels: dict[int, str]) -> list[Spread]:
+def spread(
+    rows: NDArray[np.floating],
+    labels: dict[int, str],
+    progress: Callable[[int], None] = lambda count: None,
+) -> list[Spread]:
     """The labels of all images by each way, with the accuracy on labels held back.
 
     Args:
-        rows: N x d, of unit length; row i is image i.
+        rows: N x d, of unit length, in memory or in a file; row i is image i.
         labels: Of some of them.
+        progress: Is told of so many more images that have labels.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier
 
     numbers = np.array(sorted(labels))
     values = np.array([labels[number] for number in numbers.tolist()])
+    known = rows[numbers].astype(np.float32)
     count = min(NEIGHBOURS, len(numbers))
     ways = {
         "neighbours": KNeighborsClassifier(count, weights="distance", algorithm="brute"),
         "probe": LogisticRegression(C=_C, max_iter=2000),
     }
-    return [_by(name, way, rows, numbers, values) for name, way in ways.items()]
+    spreads = [_by(name, way, known, values, len(rows)) for name, way in ways.items()]
+    most = max(1, _HELD // max(rows.shape[1], len({*labels.values()})))
+    for start in range(0, len(rows), most):
+        some = slice(start, start + most)
+        block = rows[some].astype(np.float32)
+        for way, said in zip(ways.values(), spreads, strict=True):
+            shares = way.predict_proba(block).astype(np.float64)  # four digits are four in a file
+            second, best = np.partition(shares, -2, axis=1)[:, -2:].T
+            said.labels[some] = way.classes_[shares.argmax(axis=1)]
+            said.confidence[some], said.margin[some] = best, best - second
+        progress(len(block))
+    return spreads
 
 
 def most_helpful(
-    rows: NDArray[np.float32], doubt: NDArray[np.float64], count: int
+    rows: NDArray[np.floating], doubt: NDArray[np.float64], count: int
 ) -> NDArray[np.int64]:
     """The images to label next: doubtful, and far from each other, so that each tells more.
 
@@ -124,22 +143,20 @@ def most_helpful(
     if not len(shortlist):
         return shortlist
     chosen = [0]
-    apart = np.linalg.norm(rows[shortlist] - rows[shortlist[0]], axis=1)
+    features = rows[shortlist].astype(np.float32)
+    apart = np.linalg.norm(features - features[0], axis=1)
     while len(chosen) < min(count, len(shortlist)):
         apart[chosen] = -1
         chosen.append(int(apart.argmax()))
-        new = np.linalg.norm(rows[shortlist] - rows[shortlist[chosen[-1]]], axis=1)
+        new = np.linalg.norm(features - features[chosen[-1]], axis=1)
         apart = np.minimum(apart, new)
     return shortlist[chosen]
 
 
 def _by(
-    name: str,
-    way: Any,
-    rows: NDArray[np.float32],
-    numbers: NDArray[np.int64],
-    values: NDArray[np.str_],
+    name: str, way: Any, known: NDArray[np.float32], values: NDArray[np.str_], images: int
 ) -> Spread:
+    """The way when it knows the labels, with room for what it says of the images."""
     from sklearn.base import clone
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -150,21 +167,19 @@ def _by(
         # A fold leaves fewer labels than neighbours where there are very few.
         tested = clone(way)
         if name == "neighbours":
-            left = len(numbers) * (folds - 1) // folds - 1
+            left = len(values) * (folds - 1) // folds - 1
             tested.set_params(n_neighbors=max(1, min(NEIGHBOURS, left)))
         split = StratifiedKFold(folds, shuffle=True, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few labels: a probe may not have converged
-            guessed = cross_val_predict(tested, rows[numbers], values, cv=split)
+            guessed = cross_val_predict(tested, known, values, cv=split)
         accuracy = float((guessed == values).mean())
-    way.fit(rows[numbers], values)
-    shares = way.predict_proba(rows).astype(np.float64)  # whose four digits are four in a file
-    order = np.sort(shares, axis=1)
+    way.fit(known, values)
     return Spread(
         name,
-        way.classes_[shares.argmax(axis=1)],
-        order[:, -1],
-        order[:, -1] - order[:, -2],
+        np.empty(images, values.dtype),
+        np.empty(images),
+        np.empty(images),
         accuracy,
         accuracy is not None and accuracy < _chance(max(counts) / len(values), len(values)),
     )

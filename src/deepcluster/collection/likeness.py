@@ -1,9 +1,10 @@
-"""Which images of a run are alike: nearest by features, copies by content and by pixels."""
+"""Which images of a run are alike, by content and by pixels, and which are like no others."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
@@ -12,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import uniform_filter
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from deepcluster.clusters import assign, nearest, nearest_others
+from deepcluster.clusters import assign, joined, nearest_others
+from deepcluster.collection.groups import ClusterTable
 from deepcluster.images.album import Album
 from deepcluster.images.threads import in_order
 
@@ -27,15 +27,10 @@ no two others reach 0.90; copies resized, brightened, greyed or saved as a poor 
 _SIDE = 16  # of the small picture behind a signature
 _WINDOW = 5  # what is common to this many pixels is taken out: light, and the layout of a scene
 _FLAT = 1.0  # grey levels: less detail than this tells nothing
-_MOST_COPIES = 10  # neighbours looked at; larger groups are joined through these
+_ROWS = 8192  # compared with the centroids at once
 _LEAST_GROUP = 3  # images; fewer are no group that others could belong to
 
-
-class Found(NamedTuple):
-    """An image of the run, and how far it is."""
-
-    number: int
-    distance: float
+Progress = Callable[[int], None]
 
 
 class Copies(NamedTuple):
@@ -46,55 +41,65 @@ class Copies(NamedTuple):
     likeness: list[float]
 
 
-def similar(query: Tensor, rows: Tensor, count: int, leave_out: int | None = None) -> list[Found]:
-    """The images nearest to a whitened feature (d,), nearest first.
-
-    Args:
-        query: Of unit length, as the rows are.
-        rows: (N, d), row i is image i.
-        count: How many images.
-        leave_out: The query's own number, where it is one of the images.
-    """
-    available = len(rows) - (leave_out is not None)
-    found = nearest(query[None], rows, min(count, available), skip_self_from=leave_out)
-    return [
-        Found(int(number), float(distance) ** 0.5)
-        for number, distance in zip(found.index[0], found.distance[0], strict=True)
-    ]
-
-
-def outliers(rows: Tensor, labels: NDArray[np.int64], centroids: Tensor | None) -> Tensor:
+def outliers(
+    rows: NDArray[np.floating],
+    clusters: ClusterTable,
+    centroids: Tensor | None,
+    progress: Progress = lambda count: None,
+) -> NDArray[np.float32]:
     """(N,) how far each image is from every group; not a number where it has no feature.
 
-    A group of one or two images is what an outlier makes for itself, so it counts as none.
-    Without centroids the distance is that to the nearest other image.
+    A group of one or two images is what an outlier makes for itself, so it counts as none: its
+    images are measured anew, the others are as far as they are from their own group.
+
+    Args:
+        rows: (N, d), in memory or in a file.
+        clusters: The groups of the images.
+        centroids: Of the groups; without any the distance is that to the nearest other image.
+        progress: Is told of so many more images that were looked at.
     """
-    far = torch.full((len(rows),), torch.nan)
-    finite = torch.from_numpy(labels >= 0)
+    labels = clusters.cluster
+    known = np.flatnonzero(labels >= 0)
+    far = np.where(labels >= 0, clusters.distance, np.nan).astype(np.float32)
     if centroids is None:
-        far[finite] = nearest_others(rows[finite], 1).distance[:, 0].sqrt().float()
+        whole = torch.from_numpy(rows[known].astype(np.float32))
+        far[known] = nearest_others(whole, 1, progress).distance[:, 0].sqrt().numpy()
         return far
-    sizes = np.bincount(labels[labels >= 0], minlength=len(centroids))
-    real = sizes >= _LEAST_GROUP
-    kept = centroids[torch.from_numpy(real)] if real.any() else centroids
-    far[finite] = assign(rows[finite], kept)[1]
+    real = np.bincount(labels[known], minlength=len(centroids)) >= _LEAST_GROUP
+    if not real.any():
+        return far
+    kept = centroids[torch.from_numpy(real)]
+    odd = known[~real[labels[known]]]
+    progress(len(known) - len(odd))
+    for start in range(0, len(odd), _ROWS):
+        some = odd[start : start + _ROWS]
+        far[some] = assign(torch.from_numpy(rows[some].astype(np.float32)), kept)[1].numpy()
+        progress(len(some))
     return far
 
 
 def duplicates(
-    images: Album, alike: float = ALIKE, progress: Callable[[int], None] = lambda count: None
+    images: Album, alike: float, phase: Callable[[str, int], AbstractContextManager[Progress]]
 ) -> list[Copies]:
     """Groups of images with the same content, then groups of those with nearly the same pixels.
 
     Of a group of equal files only the first is compared further.
+
+    Args:
+        images: The images of a run.
+        alike: Correlation from which on two signatures are of nearly the same pixels.
+        phase: Opens a part of the work on so many images, and gives what is told of them.
     """
     hashes = np.array(images.index.usable["hash"].to_pylist())
     _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
     exact = [Copies(True, members.tolist(), [1.0] * len(members)) for members in _members(which)]
     distinct = np.sort(first)
-    prints = signatures(images, distinct, progress)
+    with phase("looking", len(distinct)) as progress:
+        prints = signatures(images, distinct, progress)
+    with phase("comparing", len(distinct)) as progress:
+        which = joined(torch.from_numpy(prints), alike, progress).numpy()
     near = []
-    for members in _joined(prints, alike):
+    for members in _members(which):
         likeness = prints[members] @ prints[members[0]]
         near.append(Copies(False, distinct[members].tolist(), likeness.tolist()))
     return exact + near
@@ -112,7 +117,7 @@ def signature(picture: Image.Image) -> NDArray[np.float32]:
 
 
 def signatures(
-    images: Album, numbers: NDArray[np.int64], progress: Callable[[int], None]
+    images: Album, numbers: NDArray[np.int64], progress: Progress
 ) -> NDArray[np.float32]:
     """The signature of each of the images."""
     prints = np.empty((len(numbers), _SIDE * _SIDE), dtype=np.float32)
@@ -126,23 +131,6 @@ def signatures(
 
 def _signature_of(images: Album, number: int) -> NDArray[np.float32]:
     return signature(images.small(number))
-
-
-def _joined(prints: NDArray[np.float32], alike: float) -> list[NDArray[np.int64]]:
-    """The groups of rows that are joined by pairs with at least this correlation."""
-    told = np.flatnonzero(prints.any(axis=1))
-    if len(told) < 2:
-        return []
-    rows = torch.from_numpy(prints[told])
-    count = min(_MOST_COPIES, len(rows) - 1)
-    found = nearest_others(rows, count)
-    # Of rows of unit length: |a - b|^2 = 2 - 2 a.b
-    near = (found.distance <= 2 - 2 * alike).numpy()
-    source, slot = np.nonzero(near)
-    target = found.index.numpy()[source, slot]
-    graph = coo_array((np.ones(len(source)), (source, target)), shape=(len(rows),) * 2)
-    _, which = connected_components(graph, directed=False)
-    return [told[members] for members in _members(which)]
 
 
 def _members(which: NDArray[np.int64]) -> list[NDArray[np.int64]]:

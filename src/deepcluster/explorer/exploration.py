@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from jinja2 import PackageLoader
 from numpy.typing import NDArray
 
-from deepcluster.explorer.kept_features import KeptFeatures, Near
+from deepcluster.collection.kept_features import KeptFeatures, Near
 from deepcluster.explorer.merge_tree import MergeTree
 from deepcluster.report.edits import Edits, Step
 from deepcluster.report.groups import Group, described

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,23 +23,40 @@ class Near(NamedTuple):
 
 
 class KeptFeatures:
-    """Row i is image i."""
+    """Row i is image i.
+
+    Args:
+        folder: The run.
+        count: How many images it has.
+    """
 
     def __init__(self, folder: RunFolder, count: int) -> None:
         path = folder.verified("features.npy")
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
         if rows.ndim != 2 or len(rows) != count:
             raise ResumeError(f"{path} does not have one row for each image of clusters.parquet")
-        self._rows: NDArray[np.float16] = rows
+        self.rows: NDArray[np.float16] = rows
+        """All of them, in the file."""
 
     def row(self, image: int) -> NDArray[np.float32]:
         """The feature of one image."""
-        return np.asarray(self._rows[image], dtype=np.float32)
+        return np.asarray(self.rows[image], dtype=np.float32)
 
     def nearest(
-        self, query: NDArray[np.float32], count: int, leave_out: int | None = None
+        self,
+        query: NDArray[np.float32],
+        count: int,
+        leave_out: int | None = None,
+        progress: Callable[[int], None] = lambda count: None,
     ) -> list[Near]:
-        """The images nearest to a feature, nearest first, ties by the lower number."""
+        """The images nearest to a feature, nearest first, ties by the lower number.
+
+        Args:
+            query: (d,), of unit length, as the rows are.
+            count: How many images.
+            leave_out: The query's own number, where it is one of the images.
+            progress: Is told of so many more images that were looked at.
+        """
         best = np.empty(0, dtype=np.int64)
         apart = np.empty(0, dtype=np.float64)
         for start, block in self._blocks():
@@ -57,6 +74,7 @@ class KeptFeatures:
             apart = np.concatenate([apart, distances[some]])
             order = np.lexsort((best, apart))[:count]
             best, apart = best[order], apart[order]
+            progress(len(block))
         return [
             Near(int(image), float(np.sqrt(distance)))
             for image, distance in zip(best, apart, strict=True)
@@ -67,7 +85,7 @@ class KeptFeatures:
         self, labels: NDArray[np.int64], groups: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], float]:
         """The mean row of each of the groups (rising), and the squared distances to it, summed."""
-        sums = np.zeros((len(groups), self._rows.shape[1]))
+        sums = np.zeros((len(groups), self.rows.shape[1]))
         sizes = np.zeros(len(groups))
         squares = 0.0
         for start, block in self._blocks():
@@ -84,5 +102,5 @@ class KeptFeatures:
         return middles, max(0.0, within)
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        for start in range(0, len(self._rows), _ROWS):
-            yield start, np.asarray(self._rows[start : start + _ROWS], dtype=np.float32)
+        for start in range(0, len(self.rows), _ROWS):
+            yield start, np.asarray(self.rows[start : start + _ROWS], dtype=np.float32)
