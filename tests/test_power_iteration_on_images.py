@@ -32,7 +32,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Features, torch.Tens
 def test_a_sigma_too_small_leaves_most_images_alone_and_is_named(seen, update):
     features, _ = seen
     with pytest.warns(ManySingletons, match="sigma"):
-        clusters = PowerIteration(sigma=0.07, update=update)(features.matrix)
+        clusters = PowerIteration(sigma=0.01, update=update)(features.matrix)
     assert int((clusters.sizes == 1).sum()) > len(features.matrix) / 3
 
 

@@ -96,6 +96,7 @@ class _MLPShown(MLPProbe):
 @dataclass(frozen=True)
 class _NearestShown(KNearest):
     layer: Name = None
+    dimensions: Count = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ import anyio
 import child
 import numpy as np
 import pytest
-from deepcluster.explorer.kept_features import KeptFeatures
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -33,6 +32,7 @@ from deepcluster.cli import main
 from deepcluster.clusters import nearest
 from deepcluster.collection import kept_features
 from deepcluster.collection.groups import whitened_rows
+from deepcluster.collection.kept_features import KeptFeatures
 from deepcluster.explorer.exploration import Exploration, View
 from deepcluster.explorer.guard import App
 from deepcluster.explorer.merge_tree import MergeTree

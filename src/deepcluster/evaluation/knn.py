@@ -43,8 +43,7 @@ class KNearest:
     """A neighbour of cosine c has weight exp(c / temperature)."""
 
     dimensions: int | None = None
-    """Dimensions of a whitening that is not the run's own; the run's, or --like's, if not given, \
-    and 256 where there is none."""
+    """Of a whitening that is not the run's own: as many as the run, or --like's, has; else 256."""
 
     def validate(self) -> None:
         """Refuse what cannot be carried out."""
