@@ -272,7 +272,7 @@ def test_the_smoke_of_table1_shows_trained_above_random(tmp_path: Path):
     [
         ("fig2", "k = 9"),
         ("draw", "weighted"),
-        ("reassign", "every 8 passes"),
+        ("reassign", "every 7 passes"),
         ("sobel", "random-rgb"),
         ("dimensions", "no PCA"),
         ("depth", "VGG-16"),
